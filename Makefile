@@ -1,0 +1,34 @@
+# `make demo` and `make test` need Python 3.11, git and make, and set up the rest themselves in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test check format
+
+help:
+	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
+	@echo "make test    the whole test suite"
+	@echo "make check   lint, formatting and types"
+	@echo "make setup   only the set-up: .venv with the package and its tools"
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml requirements.lock
+	@echo "setting up .venv (PyTorch is large: some minutes the first time)"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/ebmlife demo
+
+test: setup
+	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format

@@ -1,0 +1,22 @@
+"""The two ways in which ebmlife stops on purpose."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class BadInput(Exception):
+    """A mistake of the caller's: one line that names the thing, what was expected and what to do.
+
+    The command line prints the line and exits with code 2.
+    """
+
+
+class Diverged(Exception):
+    """An energy left the finite or the plausible range; says at which update and why."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt word: '; did you mean X?', or the known words if none is near."""
+    known = sorted(known)
+    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
