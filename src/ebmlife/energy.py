@@ -1,0 +1,84 @@
+"""Energies and how they combine. An energy is any callable from states (B, ...) to one number each (B,)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+Energy = Callable[[Tensor], Tensor]
+
+
+class _Tempered(nn.Module):
+    def __init__(self, energy: Energy, temperature: float) -> None:
+        super().__init__()
+        self.energy = energy
+        self.temperature = temperature
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.energy(x) / self.temperature
+
+
+class _Gaussian(nn.Module):
+    def __init__(self, tau: float) -> None:
+        super().__init__()
+        self.tau = tau
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).square().sum(1) / (2 * self.tau**2)
+
+
+class _Total(nn.Module):
+    def __init__(self, *terms: Energy) -> None:
+        super().__init__()
+        self.terms = list(terms)
+        # A plain list hides its modules from .to() and from `frozen`: register them by hand, so that
+        # terms that are not modules stay welcome.
+        for i, term in enumerate(terms):
+            if isinstance(term, nn.Module):
+                self.add_module(str(i), term)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, *rest = self.terms
+        energy = first(x)
+        for term in rest:
+            energy = energy + term(x)
+        return energy
+
+
+def tempered(energy: Energy, temperature: float) -> Energy:
+    """E(x) / temperature."""
+    return _Tempered(energy, temperature)
+
+
+def gaussian(tau: float) -> Energy:
+    """|x|^2 / (2 tau^2): keeps long chains inside the image cube."""
+    return _Gaussian(tau)
+
+
+def total(*terms: Energy) -> Energy:
+    """E_1(x) + E_2(x) + ..."""
+    return terms[0] if len(terms) == 1 else _Total(*terms)
+
+
+@contextmanager
+def frozen(energy: Energy) -> Iterator[Energy]:
+    """Within: parameters need no gradient and modules are in eval mode; afterwards all is as it was.
+
+    Only the gradient with respect to x is wanted while walking, so that half of the backward pass is saved.
+    """
+    if not isinstance(energy, nn.Module):
+        yield energy
+        return
+    trainable = [p for p in energy.parameters() if p.requires_grad]
+    training = [m for m in energy.modules() if m.training]
+    try:
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        for module in training:
+            module.training = False
+        yield energy
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+        for module in training:
+            module.training = True

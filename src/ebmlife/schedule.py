@@ -1,0 +1,46 @@
+"""Values that change over training: learning rates, numbers of steps, rejuvenation probabilities."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Phase:
+    from_update: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """update -> the value of the last phase that has begun."""
+
+    phases: tuple[Phase, ...]
+
+    def __post_init__(self) -> None:
+        starts = [phase.from_update for phase in self.phases]
+        if not starts or starts[0] != 0 or starts != sorted(set(starts)):
+            raise ValueError(f"phases must begin at update 0 and go up, got {starts}")
+
+    def __call__(self, update: int) -> float:
+        return next(phase.value for phase in reversed(self.phases) if update >= phase.from_update)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return tuple(phase.value for phase in self.phases)
+
+
+def constant(value: float) -> Piecewise:
+    return Piecewise((Phase(0, value),))
+
+
+def parse(text: str) -> Piecewise:
+    """'1e-4' or '1e-4, 1e-5 @ 50000, 1e-6 @ 75000': values and the updates from which they hold."""
+    phases = []
+    for part in text.split(","):
+        value, _, update = part.partition("@")
+        phases.append(Phase(int(update) if update.strip() else 0, float(value)))
+    return Piecewise(tuple(phases))
+
+
+GAMMA_ANNEAL = Piecewise(  # gamma_anneal in the paper
+    (Phase(0, 1e-4), Phase(50_000, 1e-5), Phase(75_000, 1e-6), Phase(100_000, 1e-7), Phase(125_000, 1e-8))
+)

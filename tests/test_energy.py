@@ -1,0 +1,34 @@
+import torch
+from torch import nn
+
+from ebmlife.energy import frozen, gaussian, tempered, total
+
+
+def quadratic(x: torch.Tensor) -> torch.Tensor:
+    return x.flatten(1).square().sum(1)
+
+
+def test_combinations_are_their_equations() -> None:
+    x = torch.randn(5, 2, 3)
+    energy = total(tempered(quadratic, 0.1), gaussian(0.5))
+    torch.testing.assert_close(energy(x), quadratic(x) / 0.1 + quadratic(x) / (2 * 0.5**2))
+
+
+def test_total_of_one_is_that_one() -> None:
+    assert total(quadratic) is quadratic
+
+
+def test_frozen_restores_gradients_and_modes_even_after_an_error() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.Linear(2, 1))
+    net[0].weight.requires_grad_(False)
+    net[1].eval()
+    energy = total(tempered(net, 2.0), gaussian(1.0))
+    before = [p.requires_grad for p in net.parameters()], [m.training for m in net.modules()]
+    try:
+        with frozen(energy):
+            assert not any(p.requires_grad for p in net.parameters())
+            assert not any(m.training for m in net.modules())
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    assert before == ([p.requires_grad for p in net.parameters()], [m.training for m in net.modules()])
