@@ -1,0 +1,25 @@
+"""Data sets: images as float32 (C, H, W) in [-1, 1], toy points of the plane, and endless batches of either."""
+
+from ebmlife.data.cifar10 import cifar10
+from ebmlife.data.dataset import Batches, Dataset, InMemory
+from ebmlife.data.digits import digits
+from ebmlife.data.download import download
+from ebmlife.data.folder import Streamed, folder
+from ebmlife.data.toys import TOYS, Mixture, Rings, Spirals, Toy, toy
+
+__all__ = [
+    "TOYS",
+    "Batches",
+    "Dataset",
+    "InMemory",
+    "Mixture",
+    "Rings",
+    "Spirals",
+    "Streamed",
+    "Toy",
+    "cifar10",
+    "digits",
+    "download",
+    "folder",
+    "toy",
+]

@@ -1,0 +1,175 @@
+"""What a data set is, the one that fits in memory, and the endless batches drawn from any."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from ebmlife.errors import BadInput
+from ebmlife.randomness import generator
+
+
+class Dataset(Protocol):
+    """Items of one shape, read by row number."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one item: (C, H, W) for images, (2,) for points of the plane."""
+        ...
+
+    @property
+    def labels(self) -> Tensor | None:
+        """(N,) int64 class indices, or None."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Tensor) -> Tensor:
+        """int64 (B,) -> float32 (B, *shape), images in [-1, 1]."""
+        ...
+
+
+def from_bytes(pixels: Tensor) -> Tensor:
+    """uint8 -> float32: x / 127.5 - 1, which takes 0 to -1 and 255 to 1 exactly."""
+    return pixels.to(torch.float32).div_(127.5).sub_(1)
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """A set held whole: uint8 images (N, C, H, W), which `take` scales to [-1, 1], or float32 items, taken as is."""
+
+    items: Tensor
+    labels: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.items.dtype not in (torch.uint8, torch.float32):
+            raise BadInput(f"a data set holds uint8 or float32 items, not {self.items.dtype}")
+        if self.labels is not None and self.labels.shape != self.items.shape[:1]:
+            raise BadInput(
+                f"{len(self.items)} items need as many labels, not labels of shape {tuple(self.labels.shape)}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.items.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def take(self, rows: Tensor) -> Tensor:
+        items = self.items[rows]
+        return from_bytes(items) if items.dtype == torch.uint8 else items
+
+
+class _Order:
+    """Which rows make up which batch: a pure function of (length, size, seed) and the batch's position."""
+
+    def __init__(self, length: int, size: int, seed: int) -> None:
+        self._length, self._size, self._seed = length, size, seed
+        self._epoch = -1
+        self._permutation = torch.empty(0, dtype=torch.int64)
+
+    def rows(self, position: int) -> Tensor:
+        """The rows of batch `position`; the items left over at an epoch's end are dropped."""
+        epoch, batch = divmod(position, self._length // self._size)
+        if epoch != self._epoch:
+            rng = generator(self._seed, f"epoch {epoch}")
+            self._epoch, self._permutation = epoch, torch.randperm(self._length, generator=rng)
+        return self._permutation[batch * self._size : (batch + 1) * self._size]
+
+
+class _Decoder(TorchDataset[Tensor | BadInput]):
+    """Decodes batches in a worker process.
+
+    A BadInput comes back as a value: raised there, it would arrive as a page of the worker's traceback.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, rows: Tensor) -> Tensor | BadInput:
+        try:
+            return self._dataset.take(rows)
+        except BadInput as error:
+            return error
+
+
+class Batches:
+    """Endless shuffled batches of a data set, each epoch in an order of its own; with `flip`, half the images mirrored.
+
+    `position`, the number of batches drawn so far, is the whole state: the permutation of an epoch depends on (seed,
+    epoch) alone, the flips of a batch on (seed, position) alone. Setting it resumes bit for bit. With workers > 0 the
+    batches are decoded ahead in that many processes, same bits; a set in memory has nothing to decode and uses none.
+    """
+
+    def __init__(self, dataset: Dataset, *, size: int, seed: int, flip: bool = False, workers: int = 0) -> None:
+        if size < 1 or workers < 0:
+            raise BadInput(f"batches need size >= 1 and workers >= 0, not {size} and {workers}")
+        if len(dataset) < size:
+            raise BadInput(
+                f"the data set has {len(dataset)} items, fewer than one batch of {size}; make the batch smaller"
+            )
+        if flip and len(dataset.shape) != 3:
+            raise BadInput(f"flip needs images (C, H, W), not items of shape {dataset.shape}; turn it off")
+        self._dataset, self._size, self._seed, self._flip = dataset, size, seed, flip
+        self._workers = 0 if isinstance(dataset, InMemory) else workers
+        self._order = _Order(len(dataset), size, seed)
+        self._position = 0
+        self._ahead: Iterator[Tensor | BadInput] | None = None
+
+    @property
+    def position(self) -> int:
+        """Batches drawn so far; set it to go anywhere."""
+        return self._position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        if position < 0:
+            raise BadInput(f"a position counts batches from 0, not from {position}")
+        self._position = position
+        self._ahead = None
+
+    def next(self) -> Tensor:
+        """float32 (size, *shape)."""
+        images = self._read()
+        if self._flip:
+            rng = generator(self._seed, f"flips {self._position}")
+            mirrored = torch.rand(self._size, generator=rng) < 0.5
+            images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+        self._position += 1
+        return images
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self._position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.position = int(state["position"])
+
+    def _read(self) -> Tensor:
+        if not self._workers:
+            return self._dataset.take(self._order.rows(self._position))
+        if self._ahead is None:
+            self._ahead = self._start_workers()
+        batch = next(self._ahead)
+        if isinstance(batch, BadInput):
+            self._ahead = None  # the queue has moved past this position, which was not drawn
+            raise batch
+        return batch
+
+    def _start_workers(self) -> Iterator[Tensor | BadInput]:
+        # An order of its own: the loader runs ahead of `position`, perhaps into the next epoch.
+        order = _Order(len(self._dataset), self._size, self._seed)
+        return iter(
+            DataLoader(
+                _Decoder(self._dataset),
+                sampler=(order.rows(position) for position in count(self._position)),
+                batch_size=None,
+                num_workers=self._workers,
+                generator=torch.Generator(),  # else the loader draws its workers' seed from the global generator
+            )
+        )
