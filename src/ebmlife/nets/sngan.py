@@ -1,0 +1,144 @@
+"""The SNGAN discriminator without normalisation as an energy, and the SNGAN generator.
+
+Block widths and which blocks change the resolution, as in the paper for 32, 64 and 128; 8 and 16 are the natural small
+versions of 32. Weights begin Glorot-uniform with zero biases, as the authors' do.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ebmlife.errors import BadInput
+
+# Output width of each block as a fraction of `width`, and whether the block halves the resolution.
+_ENERGY: dict[int, list[tuple[float, bool]]] = {
+    8: [(1, True), (1, False), (1, False)],
+    16: [(1, True), (1, True), (1, False), (1, False)],
+    32: [(1, True), (1, True), (1, False), (1, False)],
+    64: [(1 / 16, True), (1 / 8, True), (1 / 4, True), (1 / 2, True), (1, True)],
+    128: [(1 / 16, True), (1 / 8, True), (1 / 4, True), (1 / 2, True), (1, True), (1, False)],
+}
+# Output width of each block, all of which double the resolution, from 4x4 up.
+_GENERATOR: dict[int, list[float]] = {
+    8: [1],
+    16: [1, 1],
+    32: [1, 1, 1],
+    64: [1 / 2, 1 / 4, 1 / 8, 1 / 16],
+    128: [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16],
+}
+SIZES = tuple(_ENERGY)
+_BOTTOM = 4  # the generator's first feature maps are 4x4
+
+
+def _check(size: int, width: int, fractions: Sequence[float]) -> None:
+    if size not in SIZES:
+        raise BadInput(f"SNGAN networks exist for images of size {', '.join(map(str, SIZES))}, not {size}")
+    smallest = min(fractions)
+    if width < 1 or (width * smallest) % 1:
+        step = round(1 / smallest)
+        raise BadInput(f"width {width} does not fit size {size}: its blocks need a positive multiple of {step}")
+
+
+def _conv(inputs: int, outputs: int, kernel: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+
+
+def _glorot(module: nn.Module) -> None:
+    if isinstance(module, nn.Conv2d | nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+class EnergyBlock(nn.Module):
+    """h = conv(relu(conv(relu(x)))), both paths pooled if `down`; the stem has no relu in front.
+
+    The average pool of the shortcut goes before its 1x1 convolution everywhere: they commute, and it is cheaper.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, down: bool, stem: bool = False) -> None:
+        super().__init__()
+        self.conv_1 = _conv(inputs, outputs, 3)
+        self.conv_2 = _conv(outputs, outputs, 3)
+        self.sc = _conv(inputs, outputs, 1) if down or inputs != outputs else nn.Identity()
+        self.down, self.stem = down, stem
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.conv_2(F.relu(self.conv_1(x if self.stem else F.relu(x))))
+        if self.down:
+            h, x = F.avg_pool2d(h, 2), F.avg_pool2d(x, 2)
+        x = self.sc(x)
+        return h + x
+
+
+class SNGANEnergy(nn.Module):
+    """U(x) = w . mean over pixels of relu(blocks(x)): (B, C, size, size) -> (B,)."""
+
+    def __init__(self, size: int = 32, width: int = 256, channels: int = 3) -> None:
+        super().__init__()
+        layout = _ENERGY.get(size, [])
+        _check(size, width, [fraction for fraction, _ in layout] or [1])
+        widths = [channels, *(round(width * fraction) for fraction, _ in layout)]
+        self.blocks = nn.Sequential(
+            *(
+                EnergyBlock(inputs, outputs, down=down, stem=i == 0)
+                for i, ((inputs, outputs), (_, down)) in enumerate(zip(pairwise(widths), layout, strict=True))
+            )
+        )
+        self.linear = nn.Linear(widths[-1], 1, bias=False)
+        self.apply(_glorot)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.linear(F.relu(self.blocks(x)).mean((2, 3)))
+        return h.squeeze(1)
+
+
+class GeneratorBlock(nn.Module):
+    """Doubles the resolution: conv(relu(norm(conv(up(relu(norm(x))))))) + sc(up(x))."""
+
+    def __init__(self, inputs: int, outputs: int, *, batch_norm: bool) -> None:
+        super().__init__()
+        self.norm_1 = _norm(inputs, batch_norm)
+        self.conv_1 = _conv(inputs, outputs, 3)
+        self.norm_2 = _norm(outputs, batch_norm)
+        self.conv_2 = _conv(outputs, outputs, 3)
+        self.sc = _conv(inputs, outputs, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.conv_1(_up(F.relu(self.norm_1(x))))
+        h = self.conv_2(F.relu(self.norm_2(h)))
+        x = self.sc(_up(x))
+        return h + x
+
+
+class SNGANGenerator(nn.Module):
+    """g(z): (B, latent) -> (B, C, size, size) in [-1, 1]."""
+
+    def __init__(
+        self, size: int = 32, width: int = 256, channels: int = 3, latent: int = 128, batch_norm: bool = True
+    ) -> None:
+        super().__init__()
+        fractions = _GENERATOR.get(size, [1])
+        _check(size, width, fractions)
+        widths = [width, *(round(width * fraction) for fraction in fractions)]
+        self.latent = latent
+        self.linear = nn.Linear(latent, width * _BOTTOM**2)
+        self.blocks = nn.Sequential(*(GeneratorBlock(a, b, batch_norm=batch_norm) for a, b in pairwise(widths)))
+        self.norm = _norm(widths[-1], batch_norm)
+        self.conv = _conv(widths[-1], channels, 3)
+        self.apply(_glorot)
+
+    def forward(self, z: Tensor) -> Tensor:
+        h = self.blocks(self.linear(z).view(len(z), -1, _BOTTOM, _BOTTOM))
+        return torch.tanh(self.conv(F.relu(self.norm(h))))
+
+
+def _norm(width: int, batch_norm: bool) -> nn.Module:
+    return nn.BatchNorm2d(width, eps=1e-3) if batch_norm else nn.Identity()
+
+
+def _up(x: Tensor) -> Tensor:
+    return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)

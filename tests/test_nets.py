@@ -1,0 +1,76 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ebmlife.errors import BadInput
+from ebmlife.nets import PerceptronEnergy, PerceptronGenerator, SNGANEnergy, SNGANGenerator
+from ebmlife.nets.sngan import SIZES
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sngan_shapes(size: int, channels: int) -> None:
+    width = 4 if size <= 32 else 16
+    z = torch.randn(2, 5)
+    x = SNGANGenerator(size, width, channels, latent=5)(z)
+    assert x.shape == (2, channels, size, size)
+    assert x.abs().max() <= 1
+    assert SNGANEnergy(size, width, channels)(x).shape == (2,)
+
+
+def parameters(net: torch.nn.Module) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
+def test_the_papers_networks_have_the_papers_layers() -> None:
+    """Counted by hand from the layer table of SNGAN: 3x3 pairs and 1x1 shortcuts of each block, then the head."""
+
+    def block(a: int, b: int, shortcut: bool) -> int:
+        return 9 * a * b + b + 9 * b * b + b + (a * b + b if shortcut else 0)
+
+    of_32 = block(3, 256, True) + block(256, 256, True) + 2 * block(256, 256, False) + 256
+    assert parameters(SNGANEnergy(size=32, width=256, channels=3)) == of_32
+    widths = [3, 64, 128, 256, 512, 1024]
+    of_64 = sum(block(a, b, True) for a, b in pairwise(widths)) + 1024
+    assert parameters(SNGANEnergy(size=64, width=1024, channels=3)) == of_64
+    with torch.device("meta"):
+        assert parameters(SNGANEnergy(size=128, width=1024, channels=3)) == of_64 + block(1024, 1024, False)
+
+    def up(a: int, b: int) -> int:
+        return block(a, b, True) + 2 * a + 2 * b  # two batch norms
+
+    generator = SNGANGenerator(size=32, width=256, channels=3, latent=128, batch_norm=True)
+    head = 2 * 256 + 9 * 256 * 3 + 3
+    assert parameters(generator) == 129 * 256 * 16 + 3 * up(256, 256) + head
+
+
+def test_pool_and_shortcut_commute() -> None:
+    block = SNGANEnergy(size=32, width=8).blocks[1]
+    x = torch.randn(2, 8, 6, 6)
+    late = F.avg_pool2d(block.conv_2(F.relu(block.conv_1(F.relu(x)))) + block.sc(x), 2)
+    torch.testing.assert_close(block(x), late)
+
+
+def test_batch_norm_is_there_or_not() -> None:
+    has = [
+        any(isinstance(m, torch.nn.BatchNorm2d) for m in SNGANGenerator(8, 4, batch_norm=b).modules()) for b in (0, 1)
+    ]
+    assert has == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("size", "width", "message"),
+    [(10, 8, "8, 16, 32, 64, 128, not 10"), (64, 24, "multiple of 16"), (8, 0, "width 0")],
+)
+def test_sizes_and_widths_that_do_not_exist(size: int, width: int, message: str) -> None:
+    for net in (SNGANEnergy, SNGANGenerator):
+        with pytest.raises(BadInput, match=message):
+            net(size=size, width=width)
+
+
+def test_perceptrons() -> None:
+    x = PerceptronGenerator(shape=(2,), width=8, latent=3)(torch.randn(5, 3))
+    assert x.shape == (5, 2)
+    assert PerceptronEnergy(shape=(2,), width=8)(x).shape == (5,)
