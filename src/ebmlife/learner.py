@@ -1,0 +1,61 @@
+"""A network and all that changes it: optimizer, learning rate, gradient clipping, moving average."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from ebmlife.errors import Diverged
+from ebmlife.schedule import Piecewise
+
+
+class Learner:
+    def __init__(
+        self,
+        net: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        learning_rate: Piecewise,
+        clip: float | None = None,  # largest norm of the whole gradient
+        ema: float = 0.999,
+    ) -> None:
+        self.net, self.optimizer, self.learning_rate, self.clip = net, optimizer, learning_rate, clip
+        # Batch statistics are copied, not averaged: AveragedModel does so of its own.
+        self._average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(ema))  # type: ignore[no-untyped-call]
+
+    @property
+    def ema(self) -> nn.Module:
+        """The network with averaged weights: what samples are drawn from."""
+        return self._average.module
+
+    def descend(self, loss: Tensor, *, update: int) -> None:
+        """One step down the loss: weights, then their moving average."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate(update)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = [p.grad for p in self.net.parameters() if p.grad is not None]
+        norm = get_total_norm(gradients)
+        if not torch.isfinite(norm):
+            raise Diverged(f"the gradient of {type(self.net).__name__}'s weights is {norm.item()} at update {update}")
+        if self.clip is not None:
+            clip_grads_with_norm_(self.net.parameters(), self.clip, norm)
+        self.optimizer.step()
+        self._average.update_parameters(self.net)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "net": self.net.state_dict(),
+            "ema": self.ema.state_dict(),
+            "averaged": self._average.n_averaged,
+            "optimizer": self.optimizer.state_dict()["state"],  # the settings beside it are the recipe's
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.net.load_state_dict(state["net"])
+        self.ema.load_state_dict(state["ema"])
+        self._average.n_averaged.copy_(state["averaged"])
+        moments = {int(index): value for index, value in state["optimizer"].items()}
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})

@@ -1,0 +1,111 @@
+"""Maximum likelihood by Langevin sampling. The trainer does not know how long the chains are meant to live."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ebmlife.chains import Chains
+from ebmlife.data import Batches
+from ebmlife.energy import Energy
+from ebmlife.errors import Diverged
+from ebmlife.learner import Learner
+from ebmlife.randomness import Noise
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one update was like; energies are those of the trainable term, divided by the temperature."""
+
+    update: int  # updates done, this one included
+    energy_difference: float  # mean U(x+) - mean U(x-)
+    energy_data: float
+    energy_samples: float
+    gradient: float  # mean |grad E| along the walk
+    generator_loss: float | None  # mean over images of |g(z) - x-|^2
+
+
+class Trainer:
+    def __init__(
+        self,
+        batches: Batches,
+        chains: Chains,
+        *,
+        learned: Energy,  # the trainable term: what the loss is of
+        energy: Energy,  # all of it: what chains walk on
+        ebm: Learner,
+        generator: Learner | None = None,
+        data_noise: float = 0.0,  # "data epsilon" in the paper
+        noise: Noise = torch.randn_like,
+        explosion: float = 1e6,  # an energy difference beyond this is a divergence
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.batches, self.chains, self.learned, self.energy = batches, chains, learned, energy
+        self.ebm, self.generator = ebm, generator
+        self.data_noise, self.noise, self.explosion, self.device = data_noise, noise, explosion, device
+        self.update = 0
+
+    def step(self) -> Figures:
+        """One update: theta <- theta - lr * grad [mean U(x+) - mean U(x-)], eq. (2) of the paper."""
+        data = self.batches.next().to(self.device)
+        data = data + self.data_noise * self.noise(data)
+        negatives = self.chains.step(self.energy, len(data), update=self.update)
+        energies = self.learned(torch.cat([data, negatives.x]))
+        of_data, of_samples = energies.view(2, -1).mean(1)
+        self._check(of_data, of_samples)
+        self.ebm.descend(of_data - of_samples, update=self.update)
+        generator_loss = None
+        if self.generator is not None and negatives.z is not None:
+            loss = reconstruction(self.generator.net(negatives.z), negatives.x)
+            self.generator.descend(loss, update=self.update)
+            generator_loss = loss.item()
+        self.update += 1
+        return Figures(
+            update=self.update,
+            energy_difference=(of_data - of_samples).item(),
+            energy_data=of_data.item(),
+            energy_samples=of_samples.item(),
+            gradient=negatives.info.gradient.item(),
+            generator_loss=generator_loss,
+        )
+
+    def fit(self, updates: int, *, after: Sequence[Callable[[Figures], None]] = ()) -> None:
+        """Steps until `updates` have been made in all, calling each of `after` behind every one."""
+        while self.update < updates:
+            figures = self.step()
+            for call in after:
+                call(figures)
+
+    def _check(self, of_data: Tensor, of_samples: Tensor) -> None:
+        for name, value in (("data", of_data.item()), ("samples", of_samples.item())):
+            if not abs(value) < float("inf"):  # NaN compares false
+                raise Diverged(f"the energy of the {name} is {value} at update {self.update}")
+        difference = (of_data - of_samples).item()
+        if abs(difference) > self.explosion:
+            raise Diverged(
+                f"the energy difference is {difference:.3g} at update {self.update}, beyond {self.explosion:.0e}"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "update": self.update,
+            "batches": self.batches.state_dict(),
+            "chains": self.chains.state_dict(),
+            "ebm": self.ebm.state_dict(),
+            "generator": None if self.generator is None else self.generator.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.update = state["update"]
+        self.batches.load_state_dict(state["batches"])
+        self.chains.load_state_dict(state["chains"])
+        self.ebm.load_state_dict(state["ebm"])
+        if self.generator is not None:
+            self.generator.load_state_dict(state["generator"])
+
+
+def reconstruction(generated: Tensor, walked: Tensor) -> Tensor:
+    """Mean over images of |g(z) - x-|^2, the sum of squares of each (eq. coop_loss); no gradient into x-."""
+    return (generated - walked.detach()).square().flatten(1).sum(1).mean()
