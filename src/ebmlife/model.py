@@ -1,0 +1,44 @@
+"""A trained model: its networks, its energy, where its chains start, and samples from it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.energy import Energy
+from ebmlife.errors import BadInput
+from ebmlife.langevin import langevin
+from ebmlife.randomness import Streams, normal
+from ebmlife.recipe import Recipe
+from ebmlife.starts import Start
+
+
+@dataclass(frozen=True)
+class Model:
+    net: nn.Module
+    energy: Energy  # what chains walk on: net / temperature, and the Gaussian term where the recipe has one
+    generator: nn.Module | None
+    start: Start
+    recipe: Recipe
+    shape: tuple[int, ...]
+    device: torch.device
+
+    def sample(self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256) -> Tensor:
+        """n states (n, C, H, W) after `steps` Langevin steps from the model's start; None: as the recipe says."""
+        return torch.cat(list(self.stream(n, steps=steps, seed=seed, batch=batch)))
+
+    def stream(self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256) -> Iterator[Tensor]:
+        """The same states batch by batch, so that memory does not grow with n."""
+        if n < 1:
+            raise BadInput(f"the number of samples must be at least 1, got {n}")
+        if steps is not None and steps < 0:
+            raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
+        streams = Streams(seed, device=self.device)
+        noise = normal(streams["langevin"])
+        step_size, clip = self.recipe.langevin.step_size, self.recipe.langevin.clip
+        steps = self.recipe.sampling_steps if steps is None else steps
+        for done in range(0, n, batch):
+            x = self.start(min(batch, n - done), rng=streams["births"]).x
+            x, _ = langevin(self.energy, x, steps=steps, step_size=step_size, noise=noise, clip=clip)
+            yield x

@@ -1,0 +1,32 @@
+"""Recipes for any folder of images."""
+
+from typing import Any
+
+from ebmlife.recipe import Generator, Langevin, Optimizer, part
+from ebmlife.recipes.registry import named
+from ebmlife.schedule import constant
+
+
+@named
+def folder_shortrun() -> dict[str, Any]:
+    """Hybrid shortrun synthesis of your own folder of images, cropped to squares of 32x32.
+
+    ebmlife train folder-shortrun --data.folder photos --out runs/photos
+    """
+    return {
+        "updates": 20_000,
+        "batch": 64,
+        "data": part("folder", folder="images", size=32),
+        "data_noise": 0.02,
+        "net": part("sngan", width=64),
+        "temperature": 1e-3,
+        "langevin": Langevin(step_size=0.01, steps=constant(60)),
+        "start": part("generator"),
+        "chains": part("persistent", size=5000, rejuvenate=0.5, rounds=2),
+        "optimizer": Optimizer(learning_rate=constant(1e-4)),
+        "generator": Generator(
+            net=part("sngan", width=64, latent=128, batch_norm=True),
+            optimizer=Optimizer(learning_rate=constant(2e-4)),
+        ),
+        "sampling_steps": 100,
+    }
