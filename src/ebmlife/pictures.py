@@ -1,0 +1,125 @@
+"""States as pictures: grids of images, scatter plots of points, and the paper's diagnostic plot."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+_SMALLEST = 32  # pixels: smaller images are enlarged until they are at least this wide
+
+
+def to_uint8(x: Tensor) -> Tensor:
+    """[-1, 1] -> {0..255}, values outside clipped."""
+    return ((x.detach().float().cpu().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+
+
+def image(x: Tensor) -> Image.Image:
+    """One image (C, H, W)."""
+    pixels = to_uint8(x).permute(1, 2, 0).numpy()
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+
+def grid(x: Tensor, *, columns: int | None = None, gap: int = 2) -> Image.Image:
+    """Images (B, C, H, W) in rows, enlarged without smoothing if they are tiny."""
+    n, channels, height, width = x.shape
+    zoom = max(1, math.ceil(_SMALLEST / width))
+    columns = columns or math.ceil(math.sqrt(n))
+    rows = math.ceil(n / columns)
+    tile_h, tile_w = height * zoom + gap, width * zoom + gap
+    canvas = np.full((rows * tile_h + gap, columns * tile_w + gap, channels), 255, np.uint8)
+    tiles = to_uint8(x).permute(0, 2, 3, 1).numpy().repeat(zoom, 1).repeat(zoom, 2)
+    for i, tile in enumerate(tiles):
+        top, left = gap + i // columns * tile_h, gap + i % columns * tile_w
+        canvas[top : top + height * zoom, left : left + width * zoom] = tile
+    return Image.fromarray(canvas[..., 0] if channels == 1 else canvas)
+
+
+def save(path: Path, x: Tensor) -> None:
+    """States as a PNG: a grid of images, or a scatter plot of points in the plane."""
+    if x.ndim == 4:
+        _write(path, grid(x))
+    else:
+        figure = _figure(5, 5)
+        axes = figure.add_subplot()
+        points = x.detach().cpu().numpy()
+        axes.scatter(points[:, 0], points[:, 1], s=2)
+        axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
+        _write(path, _rendered(figure))
+
+
+def diagnostics(path: Path, energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
+    """The paper's plot of a training: energy difference, Langevin gradient magnitude, and how they go together.
+
+    Healthy: the difference swings about 0, its auto-correlation falls fast and turns negative; the gradient settles.
+    """
+    figure = _figure(10, 7)
+    top_left, top_right, bottom_left, bottom_right = figure.subplots(2, 2).flat
+    updates = np.arange(1, len(energy_difference) + 1)
+    _curve(top_left, updates, energy_difference, "energy difference  U(x+) - U(x-)")
+    top_left.axhline(0, color="black", linestyle="--", linewidth=0.8)
+    _curve(top_right, updates, gradient, "Langevin gradient magnitude  |grad E|")
+    recent = slice(-5000, None)
+    difference = _unit(energy_difference[recent], centre=False)  # its mean matters: it should be 0
+    slope = _unit(gradient[recent], centre=True)
+    lags = np.arange(-15, 16)
+    bottom_left.bar(lags, [correlation(difference, slope, lag) for lag in lags.tolist()])
+    bottom_left.set(title="cross-correlation of both", xlabel="lag in updates")
+    lags = np.arange(16)
+    bottom_right.bar(
+        lags - 0.2, [correlation(difference, difference, lag) for lag in lags.tolist()], 0.4, label="difference"
+    )
+    bottom_right.bar(lags + 0.2, [correlation(slope, slope, lag) for lag in lags.tolist()], 0.4, label="gradient")
+    bottom_right.set(title="auto-correlations", xlabel="lag in updates")
+    bottom_right.legend()
+    for axes in (bottom_left, bottom_right):
+        axes.axhline(0, color="black", linewidth=0.8)
+    _write(path, _rendered(figure))
+
+
+def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
+    """mean of a(t + lag) b(t) over the updates t where both exist, weighted as the authors' plot does (1 / length)."""
+    if abs(lag) >= len(a):
+        return 0.0
+    later, earlier = (a[lag:], b[: len(b) - lag]) if lag >= 0 else (a[:lag], b[-lag:])
+    return float((later * earlier).sum() / len(a))
+
+
+def _unit(values: NDArray[np.float64], *, centre: bool) -> NDArray[np.float64]:
+    values = values - values.mean() if centre else values
+    scale = np.sqrt(np.mean(values**2))
+    return values / scale if scale > 0 else values
+
+
+def _curve(axes, x: NDArray[np.int64], y: NDArray[np.float64], title: str) -> None:  # type: ignore[no-untyped-def]
+    axes.plot(x, y, linewidth=0.5, alpha=0.5)
+    window = max(1, len(y) // 100)
+    if window > 1:
+        axes.plot(x[window - 1 :], np.convolve(y, np.ones(window) / window, "valid"), linewidth=1.5)
+        # The first updates are often off by orders of magnitude and would flatten the rest.
+        low, high = np.quantile(y[len(y) // 50 :], [0.002, 0.998])
+        axes.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
+    axes.set(title=title, xlabel="update")
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), dpi=110, layout="constrained")
+
+
+def _rendered(figure: Figure) -> Image.Image:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+    return Image.fromarray(pixels).convert("RGB")
+
+
+def _write(path: Path, picture: Image.Image) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}")
+    picture.save(unfinished, format="PNG")
+    unfinished.rename(path)

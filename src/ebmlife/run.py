@@ -1,0 +1,210 @@
+"""A run in its folder: begun, stopped by signals, resumed, watched. A kill at any moment loses at most the updates
+since the last checkpoint."""
+
+import fcntl
+import json
+import platform
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from ebmlife import build, checkpoint, watch
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.recipe import Recipe, differences, validate
+from ebmlife.trainer import Figures
+
+_HELP = (
+    "what usually helps: more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
+    "more noise on the data (--data_noise)"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    folder: Path
+    update: int
+    finished: bool  # False: a signal stopped it
+    figures: Figures | None  # of the last update made
+
+
+def begin(recipe: Recipe, folder: Path, *, console: Console) -> Outcome:
+    """A new run in a new folder."""
+    if folder.exists():
+        raise BadInput(f"{folder} exists already; choose another --out, or go on with: ebmlife resume {folder}")
+    training = _build(recipe)  # before anything is written: most mistakes show here
+    _make_folder(folder, recipe)
+    with _alone(folder):
+        return _work(training, folder, console)
+
+
+def resume(
+    folder: Path,
+    *,
+    change: Callable[[Recipe], Recipe] = lambda recipe: recipe,
+    allow_changes: bool = False,
+    from_update: int | None = None,
+    console: Console,
+) -> Outcome:
+    """Goes on from the newest checkpoint (or that of `from_update`) with the run's recipe, changed by `change`."""
+    with _alone(folder):
+        old = read_recipe(folder)
+        new = build.resolve(change(old))
+        at = _newest(folder, from_update)
+        state = checkpoint.load(checkpoint.path(folder, at))[0] if at else None
+        saved = validate(state["recipe"]) if state else old
+        changes = differences(saved, new)
+        if changes and not allow_changes:
+            raise BadInput(
+                f"the recipe is not that of the checkpoint at update {at}: {'; '.join(changes)}; "
+                "take the change back, or add --allow-changes"
+            )
+        training = _build(new)
+        if state is not None:
+            training.load_state_dict(state)
+        checkpoint.abandon(folder, after=at)
+        _write_recipe(folder, new)
+        return _work(training, folder, console)
+
+
+def _build(recipe: Recipe) -> build.Training:
+    torch.manual_seed(recipe.seed)  # nothing here draws from the global generator, but a user's network may (dropout)
+    return build.training(recipe)
+
+
+def read_recipe(folder: Path) -> Recipe:
+    try:
+        values = json.loads((folder / "recipe.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder} is not the folder of a run: it has no readable recipe.json") from error
+    return build.resolve(validate(values))
+
+
+def _newest(folder: Path, wanted: int | None) -> int:
+    """The update to resume from; 0 where the run was killed before its first checkpoint."""
+    available = checkpoint.updates(folder)
+    if wanted is None:
+        return available[-1] if available else 0
+    if wanted not in available:
+        raise BadInput(f"{folder} has no checkpoint at update {wanted}; there are {', '.join(map(str, available))}")
+    return wanted
+
+
+def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
+    trainer, recipe = training.trainer, training.model.recipe
+    last: list[Figures] = []
+
+    def save() -> None:
+        about = {"update": trainer.update, "recipe_hash": recipe.hash, "versions": _versions()}
+        checkpoint.save(checkpoint.path(folder, trainer.update), training.state_dict(), about=about)
+        checkpoint.prune(folder, keep=recipe.checkpoint.keep, keep_every=recipe.checkpoint.keep_every)
+
+    def save_when_due(figures: Figures) -> None:
+        last[:] = [figures]
+        if figures.update % recipe.checkpoint.every == 0 or figures.update == recipe.updates or stop.wanted:
+            save()
+        if stop.wanted:
+            raise _Stopped
+
+    with ExitStack() as stack:
+        stop = stack.enter_context(_signals())
+        log = watch.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
+        board = watch.Board(folder / "tensorboard", every=recipe.watch.tensorboard_every, after=trainer.update)
+        for open_file in (log, board):
+            stack.callback(open_file.close)
+        bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))
+        pictures = watch.Pictures(folder, _sources(training), every=recipe.watch.pictures_every)
+        try:
+            trainer.fit(recipe.updates, after=[log, board, bar, pictures, save_when_due])
+        except _Stopped:
+            return Outcome(folder, trainer.update, finished=False, figures=last[0])
+        except Diverged as error:
+            raise Diverged(f"{error}; {_last_good(folder)}; {_HELP}") from error
+        pictures.draw(trainer.update)
+    return Outcome(folder, trainer.update, finished=True, figures=last[0] if last else None)
+
+
+def _sources(training: build.Training) -> dict[str, Callable[[], Tensor]]:
+    """What is drawn at intervals: samples of the averaged model, the bank, the generator alone."""
+    n, model, chains = training.model.recipe.watch.pictures, training.model, training.trainer.chains
+    sources: dict[str, Callable[[], Tensor]] = {"samples": lambda: model.sample(n)}
+    if chains.bank is not None:
+        bank = chains.bank
+        sources["bank"] = lambda: bank.x[:n]
+    if model.generator is not None:
+        sources["generator"] = lambda: model.sample(n, steps=0)
+    return sources
+
+
+def _last_good(folder: Path) -> str:
+    available = checkpoint.updates(folder)
+    return f"last good checkpoint: {checkpoint.path(folder, available[-1])}" if available else "no checkpoint yet"
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("ebmlife", "torch", "numpy")} | {"python": platform.python_version()}
+
+
+def _make_folder(folder: Path, recipe: Recipe) -> None:
+    """A folder with its recipe, or none at all."""
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    _write_recipe(unfinished, recipe)
+    unfinished.rename(folder)
+
+
+def _write_recipe(folder: Path, recipe: Recipe) -> None:
+    unfinished = folder / ".recipe.json"
+    unfinished.write_text(recipe.model_dump_json(indent=2))
+    unfinished.rename(folder / "recipe.json")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two processes in one run folder would tear it apart; the lock dies with its process."""
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is not the folder of a run: there is no such folder")
+    with (folder / ".lock").open("w") as stream:
+        _lock(stream, folder)
+        yield
+
+
+def _lock(stream: IO[str], folder: Path) -> None:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BadInput(f"{folder} is in use by another process; wait for it or stop it") from error
+
+
+class _Stopped(Exception):
+    pass
+
+
+@dataclass
+class _Stop:
+    wanted: bool = False
+
+
+@contextmanager
+def _signals() -> Iterator[_Stop]:
+    """Within: SIGINT and SIGTERM ask for a stop after the update under way; a second one kills as usual."""
+    stop = _Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.wanted = True
+        signal.signal(number, before[signal.Signals(number)])
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,158 @@
+"""What is seen of a run while it trains: the log, TensorBoard, pictures, the progress bar. Each is called with the
+figures of every update; none touches the run's random streams, so that watching never changes what is learned."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
+
+from ebmlife import pictures
+from ebmlife.chains import Chains
+from ebmlife.trainer import Figures
+
+
+class Speed:
+    """Updates a second, over the last seconds."""
+
+    def __init__(self) -> None:
+        self._then, self._since, self._rate = time.monotonic(), 0, 0.0
+
+    def __call__(self) -> float:
+        self._since += 1
+        elapsed = time.monotonic() - self._then
+        if elapsed > 2 or not self._rate:
+            self._rate = self._since / max(elapsed, 1e-9)
+            self._then, self._since = time.monotonic(), 0
+        return self._rate
+
+
+class Log:
+    """log.jsonl: one line of figures an update."""
+
+    def __init__(self, file: Path, chains: Chains, *, after: int) -> None:
+        """Keeps the lines of updates up to `after`: those beyond belong to work that is done again."""
+        kept = [line for line in read_log(file) if line["update"] <= after] if file.exists() else []
+        unfinished = file.with_suffix(".unfinished")
+        unfinished.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        unfinished.rename(file)
+        self._stream = file.open("a", buffering=1)
+        self._chains, self._speed = chains, Speed()
+
+    def __call__(self, figures: Figures) -> None:
+        line = asdict(figures) | {"updates_per_second": round(self._speed(), 3)} | ages(self._chains)
+        self._stream.write(json.dumps(line) + "\n")
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def read_log(file: Path) -> list[dict[str, Any]]:
+    """The lines of a log; a last one that was cut off by a kill is left out."""
+    lines = []
+    for text in file.read_text().splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            break
+    return lines
+
+
+def ages(chains: Chains) -> dict[str, float]:
+    """How often the bank's states have been walked since their birth."""
+    if chains.bank is None:
+        return {}
+    age = chains.bank.age.double()
+    return {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
+
+
+class Board:
+    """TensorBoard."""
+
+    def __init__(self, folder: Path, *, every: int, after: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
+
+        self._writer = SummaryWriter(folder, purge_step=after + 1)
+        self._every = every
+
+    def __call__(self, figures: Figures) -> None:
+        if figures.update % self._every == 0:
+            for name, value in asdict(figures).items():
+                if name != "update" and value is not None:
+                    self._writer.add_scalar(name, value, figures.update)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Pictures:
+    """pictures/: grids of fresh samples, of the bank and of the generator, and the diagnostic plot, at intervals."""
+
+    def __init__(self, run: Path, sources: dict[str, Callable[[], Tensor]], *, every: int) -> None:
+        self._run, self._sources, self._every = run, sources, every
+
+    def __call__(self, figures: Figures) -> None:
+        if figures.update % self._every == 0:
+            self.draw(figures.update)
+
+    def draw(self, update: int) -> None:
+        for name, source in self._sources.items():
+            pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", source())
+        draw_diagnostics(self._run)
+
+
+def draw_diagnostics(run: Path) -> Path:
+    lines = read_log(run / "log.jsonl")
+    file = run / "diagnostics.png"
+    if lines:
+        pictures.diagnostics(file, _column(lines, "energy_difference"), _column(lines, "gradient"))
+    return file
+
+
+def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
+    return np.array([line[name] for line in lines], dtype=np.float64)
+
+
+class Bar:
+    """A progress bar with step, energy difference, speed and time left; plain lines where there is no terminal."""
+
+    def __init__(self, *, done: int, updates: int, console: Console) -> None:
+        self._console, self._updates, self._speed, self._spoke = console, updates, Speed(), time.monotonic()
+        self._progress = Progress(
+            TextColumn("update"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("energy difference {task.fields[difference]:+8.3f}"),
+            TextColumn("{task.fields[speed]:5.1f}/s"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=updates, completed=done, difference=0.0, speed=0.0)
+
+    def __call__(self, figures: Figures) -> None:
+        speed = self._speed()
+        self._progress.update(self._task, completed=figures.update, difference=figures.energy_difference, speed=speed)
+        if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
+            self._spoke = time.monotonic()
+            left = (self._updates - figures.update) / speed
+            self._console.print(
+                f"update {figures.update}/{self._updates}  energy difference {figures.energy_difference:+.3f}"
+                f"  {speed:.1f}/s  {left:.0f} s left"
+            )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()

@@ -1,0 +1,211 @@
+"""A run that was stopped and resumed gives the same bits as one that was not."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import small_digits
+from rich.console import Console
+from torch import Tensor
+
+from ebmlife import Diverged, build, checkpoint, run, watch
+from ebmlife.errors import BadInput
+from ebmlife.recipe import Recipe, override
+
+QUIET = Console(quiet=True)
+KINDS = {
+    "noise": {"start__kind": "uniform", "chains__kind": "fresh"},
+    "contrastive divergence": {"start__kind": "data", "chains__kind": "fresh"},
+    "cooperative": {"chains__kind": "fresh"},
+    "multigrid": {"start__kind": "coarse", "chains__kind": "fresh"},
+    "persistent": {"start__kind": "uniform", "chains__rejuvenate": "0.1"},
+    "persistent from data": {"start__kind": "data", "chains__rejuvenate": "0.1"},
+    "persistent, augmented": {"start__kind": "augmented", "chains__rejuvenate": "0.9"},
+    "midrun": {"generator__optimizer": "none", "chains__rejuvenate": "0.1"},
+    "hybrid": {},
+    "hybrid, SGD, tau, schedules": {
+        "optimizer__kind": "sgd",
+        "tau": "0.5",
+        "optimizer__learning_rate": "1e-3, 1e-4@3",
+        "chains__rejuvenate": "0.9, 0.1@2",
+        "flip": "true",
+    },
+    "longrun": {
+        "generator__optimizer": "none",
+        "chains__kind": "maturing",
+        "chains__size": "20",
+        "chains__burn_in_size": "20",
+        "chains__mature": "3",
+    },
+}
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of the newest checkpoint, by name."""
+    state, _ = checkpoint.load(checkpoint.path(folder, checkpoint.updates(folder)[-1]))
+    flat: dict[str, Tensor] = {}
+
+    def collect(value: object, name: str) -> None:
+        if isinstance(value, Tensor):
+            flat[name] = value
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                collect(item, f"{name}/{key}")
+
+    collect(state, "")
+    return flat
+
+
+def assert_same(one: Path, other: Path) -> None:
+    a, b = tensors(one), tensors(other)
+    assert a.keys() == b.keys()
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+def shortened(recipe: Recipe, updates: int) -> Recipe:
+    return recipe.model_copy(update={"updates": updates})
+
+
+def extended(updates: int) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: shortened(recipe, updates)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resumed_equals_uninterrupted_bit_for_bit(kind: str, tmp_path: Path) -> None:
+    recipe = small_digits(**KINDS[kind])
+    run.begin(recipe, tmp_path / "whole", console=QUIET)
+    run.begin(shortened(recipe, 3), tmp_path / "parts", console=QUIET)
+    run.resume(tmp_path / "parts", change=extended(recipe.updates), console=QUIET)
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+    logs = [watch.read_log(tmp_path / name / "log.jsonl") for name in ("whole", "parts")]
+    strip = [[{k: v for k, v in line.items() if k != "updates_per_second"} for line in log] for log in logs]
+    assert strip[0] == strip[1]
+
+
+def test_going_back_to_an_older_checkpoint_repeats_the_work(tmp_path: Path) -> None:
+    recipe = override(small_digits(), {"checkpoint.every": "2", "checkpoint.keep": "9"})
+    folder = tmp_path / "run"
+    run.begin(recipe, folder, console=QUIET)
+    first = tensors(folder)
+    run.resume(folder, from_update=2, console=QUIET)
+    assert checkpoint.updates(folder) == [2, 4, 6]
+    assert all(torch.equal(value, first[name]) for name, value in tensors(folder).items())
+    assert [line["update"] for line in watch.read_log(folder / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    recipe = small_digits()
+    run.begin(recipe, tmp_path / "whole", console=QUIET)
+    (tmp_path / "young").mkdir()
+    (tmp_path / "young" / "recipe.json").write_text(recipe.model_dump_json())
+    run.resume(tmp_path / "young", console=QUIET)
+    assert_same(tmp_path / "whole", tmp_path / "young")
+
+
+def test_a_finished_run_resumed_is_left_as_it_is(tmp_path: Path) -> None:
+    run.begin(small_digits(), tmp_path / "run", console=QUIET)
+    before = tensors(tmp_path / "run")
+    outcome = run.resume(tmp_path / "run", console=QUIET)
+    assert outcome.finished
+    assert all(torch.equal(value, before[name]) for name, value in tensors(tmp_path / "run").items())
+
+
+def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
+    run.begin(small_digits(), tmp_path / "run", console=QUIET)
+    with run._alone(tmp_path / "run"), pytest.raises(BadInput, match="in use by another process"):
+        run.resume(tmp_path / "run", console=QUIET)
+
+
+def test_divergence_names_the_last_good_checkpoint_and_what_helps(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run.begin(small_digits(), folder, console=QUIET)
+    with pytest.raises(Diverged, match=r"at update 6.*000000006.*more Langevin steps.*learning rate.*noise"):
+        run.resume(
+            folder,
+            change=lambda recipe: override(recipe, {"updates": "9", "explosion": "1e-12"}),
+            allow_changes=True,
+            console=QUIET,
+        )
+    assert checkpoint.updates(folder) == [6]
+    build.load(folder)
+
+
+def test_the_moving_average_is_saved_beside_the_raw_weights_and_sampled_by_default(tmp_path: Path) -> None:
+    run.begin(small_digits(optimizer__learning_rate="0.1"), tmp_path / "run", console=QUIET)
+    state, _ = checkpoint.load(checkpoint.path(tmp_path / "run", 6))
+    averaged, raw = (build.load(tmp_path / "run", averaged=a).net.state_dict() for a in (True, False))
+    assert all(torch.equal(averaged[name], value) for name, value in state["trainer"]["ebm"]["ema"].items())
+    assert all(torch.equal(raw[name], value) for name, value in state["trainer"]["ebm"]["net"].items())
+    assert any(not torch.equal(averaged[name], raw[name]) for name in raw)
+
+
+def test_a_frozen_generator_travels_with_the_run(tmp_path: Path) -> None:
+    run.begin(small_digits(), tmp_path / "teacher", console=QUIET)
+    recipe = small_digits(generator__run=str(tmp_path / "teacher"), generator__optimizer="none")
+    run.begin(recipe, tmp_path / "pupil", console=QUIET)
+    teacher = build.load(tmp_path / "teacher").sample(4, steps=0)
+    (tmp_path / "teacher").rename(tmp_path / "gone")
+    assert torch.equal(build.load(tmp_path / "pupil").sample(4, steps=0), teacher)
+
+
+def test_a_coarser_model_is_a_start(tmp_path: Path) -> None:
+    run.begin(small_digits(start__kind="uniform"), tmp_path / "coarse", console=QUIET)
+    fine = {"start__kind": "coarse", "start__run": str(tmp_path / "coarse"), "chains__kind": "fresh"}
+    assert run.begin(small_digits(**fine), tmp_path / "fine", console=QUIET).finished
+
+
+def test_samples_do_not_depend_on_how_they_are_batched_in_number(tmp_path: Path) -> None:
+    run.begin(small_digits(), tmp_path / "run", console=QUIET)
+    model = build.load(tmp_path / "run")
+    assert model.sample(5, seed=3, batch=2).shape == (5, 1, 8, 8)
+    assert torch.equal(model.sample(5, seed=3), model.sample(5, seed=3))
+    assert not torch.equal(model.sample(5, seed=3), model.sample(5, seed=4))
+
+
+FIELDS = [
+    *("--updates", "150", "--checkpoint.every", "5", "--batch", "16", "--data.n", "200", "--chains.size", "50"),
+    *("--net.width", "8", "--langevin.steps", "5", "--watch.pictures_every", "40", "--watch.pictures", "50"),
+]
+
+
+def test_killed_at_random_moments_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
+    """SIGKILL, many times, wherever it hits: importing, learning, in the middle of writing a checkpoint."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "ebmlife"]
+    train = [*command, "train", "toy-mixture", *FIELDS, "--out"]
+    subprocess.run([*train, str(tmp_path / "whole")], check=True, env=environment, capture_output=True)
+    folder, chance, hits = tmp_path / "killed", random.Random(0), 0
+    for _ in range(30):
+        action = [*command, "resume", str(folder)] if folder.exists() else [*train, str(folder)]
+        before = _logged(folder)
+        process = subprocess.Popen(action, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        _wait_for_progress(process, folder, before)
+        time.sleep(chance.uniform(0, 0.4))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            hits += 1
+        _, errors = process.communicate()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, errors.decode()
+    else:
+        subprocess.run([*command, "resume", str(folder)], check=True, env=environment, capture_output=True)
+    assert hits >= 5  # else nothing was shown
+    assert_same(tmp_path / "whole", folder)
+
+
+def _logged(folder: Path) -> int:
+    return len(watch.read_log(folder / "log.jsonl")) if (folder / "log.jsonl").exists() else 0
+
+
+def _wait_for_progress(process: subprocess.Popen[bytes], folder: Path, before: int) -> None:
+    """Until the log grows beyond what it was, or now and then not at all: kills must hit the start too."""
+    while process.poll() is None and _logged(folder) <= before:
+        time.sleep(0.01)
