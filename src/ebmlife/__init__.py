@@ -1,0 +1,12 @@
+"""Energy-based models of images, for every length of Langevin chain."""
+
+__version__ = "0.1.0"
+
+from ebmlife import nets
+from ebmlife.build import load
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.langevin import langevin
+from ebmlife.model import Model
+from ebmlife.randomness import seeded
+
+__all__ = ["BadInput", "Diverged", "Model", "__version__", "langevin", "load", "nets", "seeded"]

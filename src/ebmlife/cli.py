@@ -1,0 +1,171 @@
+"""The command line. Mistakes become one line and exit code 2; `--debug` shows the traceback instead."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+from ebmlife import __version__, build, output, recipes, run
+from ebmlife.demo import demo
+from ebmlife.errors import BadInput, Diverged, nearest
+from ebmlife.recipe import Recipe, override
+from ebmlife.run import Outcome
+
+_FIELDS = "any field of the recipe can follow, such as --langevin.steps 50; `ebmlife show NAME` lists them"
+
+
+_Command = Callable[[argparse.Namespace, dict[str, str]], int]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    try:
+        return _dispatch([word for word in words if word != "--debug"])
+    except (BadInput, OSError) as error:
+        if debug:
+            raise
+        print(f"ebmlife: error: {_one_line(error)}", file=sys.stderr)
+        return 2
+    except Diverged as error:
+        if debug:
+            raise
+        print(f"ebmlife: diverged: {_one_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _dispatch(words: list[str]) -> int:
+    parser = _parser()
+    options, rest = parser.parse_known_args(words)
+    if rest and not options.takes_fields:
+        known = ["--help", *(f"--{name}" for name in vars(options) if name not in ("command", "takes_fields", "run"))]
+        raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
+    code: int = options.run(options, _changes(rest))
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ebmlife",
+        allow_abbrev=False,
+        description="Energy-based models of images, for every length of Langevin chain.",
+        epilog="--debug, anywhere, shows the traceback of an error.",
+    )
+    parser.add_argument("--version", action="version", version=f"ebmlife {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser, metavar="COMMAND")
+
+    def command(name: str, run: _Command, about: str, *, fields: bool = False) -> argparse.ArgumentParser:
+        epilog = _FIELDS if fields else None
+        added = commands.add_parser(name, help=about, description=about, epilog=epilog, allow_abbrev=False)
+        added.set_defaults(run=run, takes_fields=fields)
+        return added
+
+    command("recipes", _recipes, "list the named recipes")
+    show = command("show", _show, "print a recipe with all its fields", fields=True)
+    show.add_argument("name")
+    train = command("train", _train, "train a recipe in a new folder", fields=True)
+    train.add_argument("name")
+    train.add_argument("--out", type=Path, required=True, help="the run's folder, which must not exist")
+    resume = command("resume", _resume, "go on with a run", fields=True)
+    resume.add_argument("folder", type=Path)
+    resume.add_argument("--allow-changes", action="store_true", help="go on although the recipe has changed")
+    resume.add_argument("--from-update", type=int, help="the checkpoint to go on from; default: the newest")
+    sample = command("sample", _sample, "draw samples from a run")
+    sample.add_argument("folder", type=Path)
+    sample.add_argument("--n", type=int, default=64, help="how many (default: %(default)s)")
+    sample.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
+    sample.add_argument("--out", type=Path, required=True, help=".png, .npy, .safetensors, or a folder for images")
+    sample.add_argument("--seed", type=int, default=0)
+    sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+    sample.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
+    sample.add_argument("--device", default="auto")
+    show_off = command("demo", _demo, "train on the embedded digits and look at the samples, in minutes")
+    show_off.add_argument("--out", type=Path, default=Path("runs/demo"), help="default: %(default)s")
+    return parser
+
+
+def _changes(rest: list[str]) -> dict[str, str]:
+    """['--a.b', '1', '--c=2', '--d'] -> {'a.b': '1', 'c': '2', 'd': 'true'}."""
+    changes: dict[str, str] = {}
+    words = list(rest)
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        if not name.startswith("--"):
+            raise BadInput(f"unexpected argument {name!r}; fields of the recipe are given as --field value")
+        if not equals:
+            value = words.pop(0) if words and not words[0].startswith("--") else "true"
+        changes[name[2:].replace("-", "_")] = value
+    return changes
+
+
+def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
+    return build.resolve(override(build.resolve(recipes.get(options.name)), changes))
+
+
+def _recipes(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    table = Table("recipe", "what it is", box=None, pad_edge=False)
+    for name in recipes.names():
+        table.add_row(name, recipes.get(name).summary)
+    Console().print(table)
+    return 0
+
+
+def _show(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    recipe = _recipe(options, changes)
+    print(f"{recipe.model_dump_json(indent=2)}\nhash {recipe.hash}")
+    return 0
+
+
+def _train(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    recipe = _recipe(options, changes)
+    console = Console()
+    console.print(f"recipe {recipe.name} ({recipe.hash}) -> {options.out}")
+    return _ended(run.begin(recipe, options.out, console=console), console)
+
+
+def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    console = Console()
+    outcome = run.resume(
+        options.folder,
+        change=lambda recipe: override(recipe, changes),
+        allow_changes=options.allow_changes,
+        from_update=options.from_update,
+        console=console,
+    )
+    return _ended(outcome, console)
+
+
+def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    model = build.load(options.folder, update=options.update, averaged=not options.raw, device=options.device)
+    states = model.stream(options.n, steps=options.steps, seed=options.seed)
+    output.write(options.out, states, n=options.n, shape=model.shape)
+    print(f"{options.n} samples: {options.out}")
+    return 0
+
+
+def _demo(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    console = Console()
+    return _ended(demo(options.out, console), console)
+
+
+def _ended(outcome: Outcome, console: Console) -> int:
+    if outcome.finished:
+        console.print(f"done: {outcome.update} updates in {outcome.folder}")
+    else:
+        console.print(f"stopped and saved at update {outcome.update}; go on with: ebmlife resume {outcome.folder}")
+    return 0
