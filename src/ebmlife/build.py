@@ -12,7 +12,7 @@ from ebmlife import checkpoint
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, toy
 from ebmlife.energy import Energy, gaussian, tempered, total
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, at_least
 from ebmlife.kinds import Kinds
 from ebmlife.langevin import Walk
 from ebmlife.learner import Learner
@@ -41,6 +41,7 @@ def _fetched(name: str, place: str, wanted: bool) -> Path:
 
 def _coarse(dataset: Dataset, shape: tuple[int, ...], *, size: int = 4, run: str | None = None) -> Coarse:
     """From data averaged to `size`, or from the samples of a model that was trained at a lower resolution."""
+    at_least(1, "start", size=size)
     if run is None:
         return Coarse(Shrunk(FromData(dataset), size=size), shape)
     model = load(run)
@@ -113,15 +114,23 @@ class Training:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.trainer.load_state_dict(_to(state["trainer"], self.model.device))
+        if self.trainer.generator is None and self.model.generator is not None:
+            self.model.generator.load_state_dict(_generator_weights(state, "ema"))
         self.streams.load_state_dict(state["streams"])
         torch.set_rng_state(state["torch"])
 
 
-def training(recipe: Recipe) -> Training:
+def training(recipe: Recipe, *, resumed: bool = False) -> Training:
+    """All that a run needs; `resumed`: the weights will come from its own checkpoint, not from another run."""
+    for name in ("size", "burn_in_size"):
+        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
+            raise BadInput(
+                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
+            )
     device = find_device(recipe.device)
     dataset: Dataset = DATA.make(recipe.data)
     streams = Streams(recipe.seed, device=device)
-    net, maker = networks(recipe, dataset.shape, device)
+    net, maker = networks(_self_contained(recipe) if resumed else recipe, dataset.shape, device)
     ebm = _learner(net, recipe.optimizer)
     options = recipe.generator.optimizer if recipe.generator else None
     generator = _learner(maker.train(), options) if maker and options else None
@@ -175,22 +184,30 @@ def networks(recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> tu
 def load(run: str | Path, *, update: int | None = None, averaged: bool = True, device: str = "auto") -> Model:
     """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights."""
     folder = Path(run)
-    available = checkpoint.updates(folder)
-    if not available:
+    at = checkpoint.choose(folder, update)
+    if at is None:
         raise BadInput(f"{folder} holds no checkpoint; expected the folder of a run, as `ebmlife train --out` makes it")
-    if update is not None and update not in available:
-        raise BadInput(f"{folder} has no checkpoint at update {update}; there are {', '.join(map(str, available))}")
-    state, _ = checkpoint.load(checkpoint.path(folder, available[-1] if update is None else update))
+    state, _ = checkpoint.load(checkpoint.path(folder, at))
     recipe, shape, place = resolve(validate(state["recipe"])), tuple(state["shape"]), find_device(device)
-    # The weights are all in this checkpoint: the run that the generator once came from need not be there.
-    own = recipe.generator.model_copy(update={"run": None}) if recipe.generator else None
-    net, maker = networks(recipe.model_copy(update={"generator": own}), shape, place)
+    net, maker = networks(_self_contained(recipe), shape, place)
     weights = "ema" if averaged else "net"
     _fit_weights(net, state["trainer"]["ebm"][weights], str(folder))
     if maker is not None:
-        learned = state["trainer"]["generator"]
-        _fit_weights(maker, learned[weights] if learned else state["frozen_generator"], str(folder))
+        _fit_weights(maker, _generator_weights(state, weights), str(folder))
     return _model(recipe, net, maker, shape, place, lambda: DATA.make(recipe.data))
+
+
+def _self_contained(recipe: Recipe) -> Recipe:
+    """For weights from a checkpoint: the run that the generator once came from need not be there any more."""
+    if recipe.generator is None:
+        return recipe
+    return recipe.model_copy(update={"generator": recipe.generator.model_copy(update={"run": None})})
+
+
+def _generator_weights(state: dict[str, Any], kind: str) -> dict[str, Tensor]:
+    learned = state["trainer"]["generator"]
+    weights: dict[str, Tensor] = state["frozen_generator"] if learned is None else learned[kind]
+    return weights
 
 
 class _Deferred:
@@ -243,7 +260,7 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(0, device=name)
+        torch.ones(1, device=name).cpu()  # 'meta' exists, but computes nothing
         return torch.device(name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise BadInput(f"device {name!r} is not there; use --device cpu or --device auto") from error

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ebmlife.energy import Energy
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, at_least
 from ebmlife.langevin import Info, Walk
 from ebmlife.randomness import Streams
-from ebmlife.schedule import Piecewise, constant
+from ebmlife.schedule import Schedule, scheduled
 from ebmlife.starts import Start
 
 
@@ -65,6 +65,8 @@ class Bank:
         return {"x": self.x, "z": self.z, "age": self.age}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["x"].shape != self.x.shape:
+            raise ValueError(f"a bank of {tuple(state['x'].shape)} was saved, one of {tuple(self.x.shape)} is wanted")
         self.x, self.z, self.age = state["x"], state["z"], state["age"]
 
 
@@ -111,13 +113,13 @@ class Persistent:
         streams: Streams,
         *,
         size: int = 10_000,  # N in the paper
-        rejuvenate: Piecewise = constant(0.0),  # noqa: B008 (immutable) -- p in the paper
+        rejuvenate: Schedule = 0.0,  # p in the paper
         rounds: int | None = None,  # w in the paper
     ) -> None:
-        _at_least(size=size, rounds=1 if rounds is None else rounds)
-        if not all(0 <= p <= 1 for p in rejuvenate.values):
-            raise BadInput(f"chains.rejuvenate is a probability, from 0 to 1, not {rejuvenate.values}")
-        self.start, self.walk, self.rejuvenate, self.rounds = start, walk, rejuvenate, rounds
+        at_least(1, "chains", size=size, rounds=1 if rounds is None else rounds)
+        self.start, self.walk, self.rejuvenate, self.rounds = start, walk, scheduled(rejuvenate), rounds
+        if not all(0 <= p <= 1 for p in self.rejuvenate.values):
+            raise BadInput(f"chains.rejuvenate is a probability, from 0 to 1, not {self.rejuvenate.values}")
         self.rng, self.births = streams["bank"], streams["births"]
         self.bank: Bank = Bank(start, size, self.rng)
 
@@ -154,7 +156,7 @@ class Maturing:
         mature: int = 750,  # D in the paper
         burn_in_steps: int | None = None,  # Langevin steps of a burn-in walk; None: as many as the update bank's
     ) -> None:
-        _at_least(size=size, burn_in_size=burn_in_size, mature=mature)
+        at_least(1, "chains", size=size, burn_in_size=burn_in_size, mature=mature)
         self.start, self.walk, self.mature = start, walk, mature
         self.burn_in_walk = walk if burn_in_steps is None else walk.with_steps(burn_in_steps)
         self.rng, self.births = streams["bank"], streams["births"]
@@ -184,9 +186,3 @@ class Maturing:
         self.bank.load_state_dict(state["bank"])
         self.burn_in.load_state_dict(state["burn_in"])
         self.arrived = state["arrived"]
-
-
-def _at_least(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise BadInput(f"chains.{name} must be at least 1, got {count}")

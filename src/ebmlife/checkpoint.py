@@ -1,51 +1,35 @@
 """Everything that a run is, on disk: tensors in safetensors, the rest in JSON, checksums in a manifest, no pickle.
 
-A checkpoint is a folder that appears whole or not at all: it is written under a temporary name, flushed, and renamed.
+A checkpoint is a folder that appears whole or not at all.
 """
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ebmlife.errors import BadInput
+from ebmlife.files import whole
 
 FORMAT = 1
 _TENSOR = "tensor:"  # marks, in the JSON, the name of a tensor in the safetensors file
 
 
 def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any]) -> None:
-    """Writes `state` (a tree of tensors and plain values) as the checkpoint `folder`."""
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(unfinished, ignore_errors=True)
+    """Writes `state` (a tree of tensors and plain values) as the checkpoint `folder`; others stay as they are."""
+    with whole(folder) as unfinished:
         unfinished.mkdir()
-        _write(unfinished, state, about)
-        unfinished.rename(folder)
-        _flush(folder.parent)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise BadInput(f"cannot write checkpoint {folder}: {_reason(error)}; earlier checkpoints are intact") from error
-
-
-def _write(folder: Path, state: dict[str, Any], about: dict[str, Any]) -> None:
-    tensors: dict[str, Tensor] = {}
-    plain = _pack(state, "", tensors)
-    save_file(tensors, folder / "tensors.safetensors")
-    (folder / "state.json").write_text(json.dumps(plain))
-    names = ("tensors.safetensors", "state.json")
-    manifest = {"format": FORMAT, **about, "sha256": {name: _digest(folder / name) for name in names}}
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2))
-    for name in (*names, "manifest.json"):
-        _flush(folder / name)
-    _flush(folder)
+        tensors: dict[str, Tensor] = {}
+        plain = _pack(state, "", tensors)
+        save_file(tensors, unfinished / "tensors.safetensors")
+        (unfinished / "state.json").write_text(json.dumps(plain))
+        digests = {file.name: _digest(file) for file in sorted(unfinished.iterdir())}
+        manifest = {"format": FORMAT, **about, "sha256": digests}
+        (unfinished / "manifest.json").write_text(json.dumps(manifest, indent=2))
 
 
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -63,8 +47,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"checkpoint {folder} is damaged: no readable manifest.json{_others(folder)}") from error
-    if manifest.get("format") != FORMAT:
-        raise BadInput(f"checkpoint {folder} has format {manifest.get('format')}, this ebmlife reads {FORMAT}")
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "sha256" not in manifest:
+        raise BadInput(f"checkpoint {folder} is damaged, or not of format {FORMAT}, which this ebmlife reads")
     return manifest
 
 
@@ -75,6 +59,15 @@ def path(run: Path, update: int) -> Path:
 def updates(run: Path) -> list[int]:
     """The updates at which this run has checkpoints, in order."""
     return sorted(int(entry.name) for entry in (run / "checkpoints").glob("*") if entry.name.isdigit())
+
+
+def choose(run: Path, wanted: int | None) -> int | None:
+    """The update of the checkpoint that is wanted, or of the newest; None where there is none yet."""
+    available = updates(run)
+    if wanted is not None and wanted not in available:
+        there = f"there are {', '.join(map(str, available))}" if available else "there is none yet"
+        raise BadInput(f"{run} has no checkpoint at update {wanted}; {there}")
+    return wanted if wanted is not None else max(available, default=None)
 
 
 def abandon(run: Path, *, after: int) -> None:
@@ -119,18 +112,8 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _flush(place: Path) -> None:
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _others(folder: Path) -> str:
     older = [u for u in updates(folder.parent.parent) if u < int(folder.name)] if folder.name.isdigit() else []
-    return f"; the one before it is at update {older[-1]}: add --from-update {older[-1]}" if older else ""
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    if not older:
+        return ""
+    return f"; the one before it can be used: resume --from-update {older[-1]}, sample --update {older[-1]}"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
-from rich.table import Table
 
 from ebmlife import __version__, build, output, recipes, run
 from ebmlife.demo import demo
@@ -18,6 +17,7 @@ from ebmlife.run import Outcome
 _FIELDS = "any field of the recipe can follow, such as --langevin.steps 50; `ebmlife show NAME` lists them"
 
 
+_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name")
 _Command = Callable[[argparse.Namespace, dict[str, str]], int]
 
 
@@ -53,7 +53,7 @@ def _dispatch(words: list[str]) -> int:
     parser = _parser()
     options, rest = parser.parse_known_args(words)
     if rest and not options.takes_fields:
-        known = ["--help", *(f"--{name}" for name in vars(options) if name not in ("command", "takes_fields", "run"))]
+        known = ["--help", *(f"--{name}" for name in vars(options) if name not in _NOT_OPTIONS)]
         raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
     code: int = options.run(options, _changes(rest))
     return code
@@ -118,10 +118,9 @@ def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
 
 
 def _recipes(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    table = Table("recipe", "what it is", box=None, pad_edge=False)
+    width = max(map(len, recipes.names()))
     for name in recipes.names():
-        table.add_row(name, recipes.get(name).summary)
-    Console().print(table)
+        print(f"{name:<{width}}  {recipes.get(name).summary}")
     return 0
 
 
@@ -133,21 +132,19 @@ def _show(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 def _train(options: argparse.Namespace, changes: dict[str, str]) -> int:
     recipe = _recipe(options, changes)
-    console = Console()
-    console.print(f"recipe {recipe.name} ({recipe.hash}) -> {options.out}")
-    return _ended(run.begin(recipe, options.out, console=console), console)
+    print(f"recipe {recipe.name} ({recipe.hash}) -> {options.out}", flush=True)
+    return _ended(run.begin(recipe, options.out, console=Console()))
 
 
 def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    console = Console()
     outcome = run.resume(
         options.folder,
         change=lambda recipe: override(recipe, changes),
         allow_changes=options.allow_changes,
         from_update=options.from_update,
-        console=console,
+        console=Console(),
     )
-    return _ended(outcome, console)
+    return _ended(outcome)
 
 
 def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -159,13 +156,12 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 
 def _demo(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    console = Console()
-    return _ended(demo(options.out, console), console)
+    return _ended(demo(options.out, Console()))
 
 
-def _ended(outcome: Outcome, console: Console) -> int:
+def _ended(outcome: Outcome) -> int:
     if outcome.finished:
-        console.print(f"done: {outcome.update} updates in {outcome.folder}")
+        print(f"done: {outcome.update} updates in {outcome.folder}")
     else:
-        console.print(f"stopped and saved at update {outcome.update}; go on with: ebmlife resume {outcome.folder}")
+        print(f"stopped and saved at update {outcome.update}; go on with: ebmlife resume {outcome.folder}")
     return 0

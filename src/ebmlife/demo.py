@@ -1,10 +1,12 @@
 """`ebmlife demo`: train on the embedded digits, sample, and say what was made and where it lies."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from ebmlife import build, checkpoint, output, recipes, run, watch
@@ -17,13 +19,15 @@ SAMPLES = 100
 def demo(folder: Path, console: Console) -> Outcome:
     recipe = build.resolve(recipes.get("digits-shortrun"))
     folder = _free(folder)
-    console.print(
-        f"Training {recipe.name} (recipe {recipe.hash}): an energy and a generator learn 1,797 real digits of 8x8\n"
-        f"pixels together, {recipe.updates} updates of {recipe.langevin.steps(0):.0f} Langevin steps on 64 images each."
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)  # as it is: paths are no markup
+    say(
+        f"Training {recipe.name} (recipe {recipe.hash}): an energy and a generator learn 1,797 real digits together,\n"
+        f"{recipe.updates} updates of {recipe.langevin.steps(0):.0f} Langevin steps on {recipe.batch} images each."
     )
     outcome = run.begin(recipe, folder, console=console)
     if outcome.finished:
         _show(outcome, console)
+        say(f"More samples: ebmlife sample {outcome.folder} --n 400 --out more.png")
     return outcome
 
 
@@ -33,12 +37,14 @@ def _show(outcome: Outcome, console: Console) -> None:
     samples = model.sample(SAMPLES, seed=1)
     output.write(folder / "samples.png", [samples], n=SAMPLES, shape=model.shape)
     files = Table("made", "where", title="What was made")
-    files.add_row("grid of samples", str(folder / "samples.png"))
-    files.add_row("diagnostics", str(watch.draw_diagnostics(folder)))
-    files.add_row("checkpoint", str(checkpoint.path(folder, outcome.update)))
-    files.add_row("log", str(folder / "log.jsonl"))
+    for name, path in (
+        ("grid of samples", folder / "samples.png"),
+        ("diagnostics", watch.draw_diagnostics(folder)),
+        ("checkpoint", checkpoint.path(folder, outcome.update)),
+        ("log", folder / "log.jsonl"),
+    ):
+        files.add_row(name, Text(str(path), overflow="fold"))  # Text: a path is no markup
     console.print(files, _figures(folder, samples))
-    console.print(f"More samples: ebmlife sample {folder} --n 400 --out more.png")
 
 
 def _figures(folder: Path, samples: Tensor) -> Table:

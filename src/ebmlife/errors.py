@@ -18,5 +18,14 @@ class Diverged(Exception):
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt word: '; did you mean X?', or the known words if none is near."""
     known = sorted(known)
+    if not known:
+        return "; there are none here"
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+
+
+def at_least(minimum: int, section: str, **counts: int) -> None:
+    """BadInput for the first of a section's counts that is below the minimum."""
+    for name, count in counts.items():
+        if count < minimum:
+            raise BadInput(f"{section}.{name} must be at least {minimum}, got {count}")

@@ -10,8 +10,10 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from ebmlife.errors import BadInput, nearest
-from ebmlife.recipe import Optional, Part, Schedule, explain, part
+from ebmlife.recipe import Changing, Optional, Part, explain, part
 from ebmlife.schedule import Piecewise
+
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,11 @@ class Kinds:
             if name not in self.provided:
                 default = ... if parameter.default is parameter.empty else parameter.default
                 fields[name] = (_readable(hints[name]), default)
-        return create_model("Options", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+        return create_model("Options", __config__=_STRICT, **fields)
 
 
 def _readable(hint: Any) -> Any:
     """The type, such that it can be given as text too."""
-    if hint is Piecewise:
-        return Schedule
+    if Piecewise in (hint, *get_args(hint)):
+        return Changing
     return Annotated[hint, Optional] if NoneType in get_args(hint) else hint

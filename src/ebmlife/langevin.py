@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ebmlife.energy import Energy, frozen
 from ebmlife.randomness import Noise
-from ebmlife.schedule import Piecewise, constant
+from ebmlife.schedule import Schedule, scheduled
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ def _shorten(lengths: Tensor, *, to: float) -> Tensor:
 class Walk:
     """How chains walk during training: `langevin` with all but the energy and the states settled."""
 
-    steps: Piecewise  # K in the paper
+    steps: Schedule  # K in the paper
     step_size: float
     noise: Noise = torch.randn_like
     clip: float | None = None
 
     def __call__(self, energy: Energy, x: Tensor, *, update: int) -> tuple[Tensor, Info]:
-        steps = int(self.steps(update))
+        steps = int(scheduled(self.steps)(update))
         return langevin(energy, x, steps=steps, step_size=self.step_size, noise=self.noise, clip=self.clip)
 
     def with_steps(self, steps: int) -> Self:
-        return replace(self, steps=constant(steps))
+        return replace(self, steps=steps)

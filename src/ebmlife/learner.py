@@ -8,7 +8,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ebmlife.errors import Diverged
-from ebmlife.schedule import Piecewise
+from ebmlife.schedule import Schedule, scheduled
 
 
 class Learner:
@@ -17,11 +17,11 @@ class Learner:
         net: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
-        learning_rate: Piecewise,
+        learning_rate: Schedule,
         clip: float | None = None,  # largest norm of the whole gradient
         ema: float = 0.999,
     ) -> None:
-        self.net, self.optimizer, self.learning_rate, self.clip = net, optimizer, learning_rate, clip
+        self.net, self.optimizer, self.learning_rate, self.clip = net, optimizer, scheduled(learning_rate), clip
         # Batch statistics are copied, not averaged: AveragedModel does so of its own.
         self._average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(ema))  # type: ignore[no-untyped-call]
 

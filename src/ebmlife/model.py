@@ -34,10 +34,12 @@ class Model:
             raise BadInput(f"the number of samples must be at least 1, got {n}")
         if steps is not None and steps < 0:
             raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
+        return self._stream(n, self.recipe.sampling_steps if steps is None else steps, seed, batch)
+
+    def _stream(self, n: int, steps: int, seed: int, batch: int) -> Iterator[Tensor]:
         streams = Streams(seed, device=self.device)
         noise = normal(streams["langevin"])
         step_size, clip = self.recipe.langevin.step_size, self.recipe.langevin.clip
-        steps = self.recipe.sampling_steps if steps is None else steps
         for done in range(0, n, batch):
             x = self.start(min(batch, n - done), rng=streams["births"]).x
             x, _ = langevin(self.energy, x, steps=steps, step_size=step_size, noise=noise, clip=clip)

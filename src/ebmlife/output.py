@@ -1,10 +1,9 @@
 """Samples to a file or folder, by the ending of its name, in bounded memory and whole or not at all."""
 
 import json
-import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from ebmlife import pictures
 from ebmlife.errors import BadInput
+from ebmlife.files import whole
 
 LARGEST_GRID = 10_000  # images: the one output that must be held whole
 
@@ -27,35 +27,21 @@ def write(path: Path, states: Iterable[Tensor], *, n: int, shape: tuple[int, ...
         raise BadInput(f"--out {path}: states of shape {shape} are not images; use .npy or .safetensors")
     if path.is_dir() and (path.suffix or any(path.iterdir())):
         raise BadInput(f"--out {path} is a folder that exists already; choose another name")
-    with _whole(path) as unfinished:
+    if path.suffix == "" and path.is_file():
+        raise BadInput(f"--out {path} is a file, and without an ending images go to a folder; choose another name")
+    with whole(path) as unfinished:
         writers[path.suffix](unfinished, states, (n, *shape))
 
 
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield unfinished
-        unfinished.rename(path)
-    finally:
-        if unfinished.is_dir():
-            shutil.rmtree(unfinished)
-        else:
-            unfinished.unlink(missing_ok=True)
-
-
 def _grid(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> None:
-    pictures.save(path, torch.cat([batch.cpu() for batch in states]))
+    pictures.draw(torch.cat([batch.cpu() for batch in states])).save(path, format="PNG")
 
 
 def _npy(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> None:
-    array = np.lib.format.open_memmap(path, "w+", dtype=np.float32, shape=shape)
-    done = 0
-    for batch in states:
-        array[done : done + len(batch)] = batch.cpu().numpy()
-        done += len(batch)
-    array.flush()
+    with path.open("wb") as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(stream, header)
+        _append(stream, states)
 
 
 def _safetensors(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> None:
@@ -65,8 +51,12 @@ def _safetensors(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -
     header += b" " * (-len(header) % 8)
     with path.open("wb") as stream:
         stream.write(len(header).to_bytes(8, "little") + header)
-        for batch in states:
-            stream.write(batch.cpu().numpy().astype("<f4").tobytes())
+        _append(stream, states)
+
+
+def _append(stream: BinaryIO, states: Iterable[Tensor]) -> None:
+    for batch in states:
+        stream.write(batch.cpu().numpy().astype("<f4").tobytes())
 
 
 def _folder(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ebmlife.files import whole
+
 _SMALLEST = 32  # pixels: smaller images are enlarged until they are at least this wide
 
 
@@ -40,20 +42,24 @@ def grid(x: Tensor, *, columns: int | None = None, gap: int = 2) -> Image.Image:
     return Image.fromarray(canvas[..., 0] if channels == 1 else canvas)
 
 
-def save(path: Path, x: Tensor) -> None:
-    """States as a PNG: a grid of images, or a scatter plot of points in the plane."""
+def draw(x: Tensor) -> Image.Image:
+    """States as a picture: a grid of images, or a scatter plot of points in the plane."""
     if x.ndim == 4:
-        _write(path, grid(x))
-    else:
-        figure = _figure(5, 5)
-        axes = figure.add_subplot()
-        points = x.detach().cpu().numpy()
-        axes.scatter(points[:, 0], points[:, 1], s=2)
-        axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
-        _write(path, _rendered(figure))
+        return grid(x)
+    figure = _figure(5, 5)
+    axes = figure.add_subplot()
+    points = x.detach().cpu().numpy()
+    axes.scatter(points[:, 0], points[:, 1], s=2)
+    axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
+    return _rendered(figure)
 
 
-def diagnostics(path: Path, energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
+def save(path: Path, picture: Image.Image) -> None:
+    with whole(path) as unfinished:
+        picture.save(unfinished, format="PNG")
+
+
+def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> Image.Image:
     """The paper's plot of a training: energy difference, Langevin gradient magnitude, and how they go together.
 
     Healthy: the difference swings about 0, its auto-correlation falls fast and turns negative; the gradient settles.
@@ -79,7 +85,7 @@ def diagnostics(path: Path, energy_difference: NDArray[np.float64], gradient: ND
     bottom_right.legend()
     for axes in (bottom_left, bottom_right):
         axes.axhline(0, color="black", linewidth=0.8)
-    _write(path, _rendered(figure))
+    return _rendered(figure)
 
 
 def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
@@ -116,10 +122,3 @@ def _rendered(figure: Figure) -> Image.Image:
     canvas.draw()  # type: ignore[no-untyped-call]
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
     return Image.fromarray(pixels).convert("RGB")
-
-
-def _write(path: Path, picture: Image.Image) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}")
-    picture.save(unfinished, format="PNG")
-    unfinished.rename(path)

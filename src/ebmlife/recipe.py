@@ -15,7 +15,10 @@ def _schedule(value: Any) -> Any:
     if isinstance(value, str):
         return parse(value)
     if isinstance(value, list):
-        return Piecewise(tuple(Phase(**phase) for phase in value))
+        try:
+            return Piecewise(tuple(Phase(**phase) for phase in value))
+        except TypeError as error:
+            raise ValueError("phases are lists of from_update and value") from error
     return constant(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -44,9 +47,9 @@ def _none(value: Any) -> Any:
     return None if isinstance(value, str) and value.lower() == "none" else value
 
 
-Schedule = Annotated[Piecewise, BeforeValidator(_schedule), PlainSerializer(_plain)]
-Steps = Annotated[Schedule, AfterValidator(_steps)]
-Rate = Annotated[Schedule, AfterValidator(_positive)]
+Changing = Annotated[Piecewise, BeforeValidator(_schedule), PlainSerializer(_plain)]  # over training
+Steps = Annotated[Changing, AfterValidator(_steps)]
+Rate = Annotated[Changing, AfterValidator(_positive)]
 Optional = BeforeValidator(_none)  # 'none' on the command line
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -131,12 +134,13 @@ class Recipe(Section):
 
     @property
     def hash(self) -> str:
-        """Names what is learned: a run's length, its watching and its labels leave it as it is."""
-        learned = self.model_dump(mode="json", exclude={*FREE, "name", "summary"})
+        """Names what is learned: all but the fields that are free."""
+        learned = self.model_dump(mode="json", exclude=FREE)
         return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()[:12]
 
 
-FREE = {"updates", "watch", "checkpoint", "device"}  # may change when a run is resumed
+# May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
+FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers"}
 
 
 def validate(values: Mapping[str, Any]) -> Recipe:
@@ -156,7 +160,8 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
         return f"unknown field {name!r}{nearest(path[-1], _siblings(model, path))}"
     if first["type"] == "missing":
         return f"field {name!r} is missing"
-    return f"field {name!r}: {first['msg'].lower()}, got {first['input']!r}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"field {name!r}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
 
 
 def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
@@ -177,7 +182,7 @@ def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
             if not isinstance(section.get(key), dict):
                 raise BadInput(f"unknown field {name!r}{nearest(name, _flat(values))}")
             section = section[key]
-        if last == "kind" and path[-1] != "optimizer" and section["kind"] != changes[name]:
+        if last == "kind" and path and path[-1] != "optimizer" and section.get("kind") not in (None, changes[name]):
             section.clear()  # another kind has other options
         section[last] = changes[name]
     return validate(values)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
 import torch
 from rich.console import Console
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ebmlife import build, checkpoint, watch
 from ebmlife.errors import BadInput, Diverged
+from ebmlife.files import whole
 from ebmlife.recipe import Recipe, differences, validate
 from ebmlife.trainer import Figures
 
@@ -58,7 +59,7 @@ def resume(
     with _alone(folder):
         old = read_recipe(folder)
         new = build.resolve(change(old))
-        at = _newest(folder, from_update)
+        at = checkpoint.choose(folder, from_update) or 0  # 0: killed before its first checkpoint
         state = checkpoint.load(checkpoint.path(folder, at))[0] if at else None
         saved = validate(state["recipe"]) if state else old
         changes = differences(saved, new)
@@ -67,35 +68,33 @@ def resume(
                 f"the recipe is not that of the checkpoint at update {at}: {'; '.join(changes)}; "
                 "take the change back, or add --allow-changes"
             )
-        training = _build(new)
+        if new.updates < at:
+            raise BadInput(f"{folder} is at update {at} already; --updates must not be less, got {new.updates}")
+        training = _build(new, resumed=state is not None)
         if state is not None:
-            training.load_state_dict(state)
+            _restore(training, state, changes)
         checkpoint.abandon(folder, after=at)
         _write_recipe(folder, new)
         return _work(training, folder, console)
 
 
-def _build(recipe: Recipe) -> build.Training:
+def _build(recipe: Recipe, *, resumed: bool = False) -> build.Training:
     torch.manual_seed(recipe.seed)  # nothing here draws from the global generator, but a user's network may (dropout)
-    return build.training(recipe)
+    return build.training(recipe, resumed=resumed)
+
+
+def _restore(training: build.Training, state: dict[str, Any], changes: list[str]) -> None:
+    try:
+        training.load_state_dict(state)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"the checkpoint does not fit the changed recipe ({'; '.join(changes)}): {error}") from error
 
 
 def read_recipe(folder: Path) -> Recipe:
     try:
-        values = json.loads((folder / "recipe.json").read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} is not the folder of a run: it has no readable recipe.json") from error
-    return build.resolve(validate(values))
-
-
-def _newest(folder: Path, wanted: int | None) -> int:
-    """The update to resume from; 0 where the run was killed before its first checkpoint."""
-    available = checkpoint.updates(folder)
-    if wanted is None:
-        return available[-1] if available else 0
-    if wanted not in available:
-        raise BadInput(f"{folder} has no checkpoint at update {wanted}; there are {', '.join(map(str, available))}")
-    return wanted
+        return build.resolve(validate(json.loads((folder / "recipe.json").read_text())))
+    except (OSError, ValueError, BadInput) as error:
+        raise BadInput(f"{folder / 'recipe.json'} cannot be used: {error}") from error
 
 
 def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
@@ -154,24 +153,21 @@ def _versions() -> dict[str, str]:
 
 
 def _make_folder(folder: Path, recipe: Recipe) -> None:
-    """A folder with its recipe, or none at all."""
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    unfinished.mkdir(parents=True, exist_ok=True)
-    _write_recipe(unfinished, recipe)
-    unfinished.rename(folder)
+    with whole(folder) as unfinished:
+        unfinished.mkdir()
+        _write_recipe(unfinished, recipe)
 
 
 def _write_recipe(folder: Path, recipe: Recipe) -> None:
-    unfinished = folder / ".recipe.json"
-    unfinished.write_text(recipe.model_dump_json(indent=2))
-    unfinished.rename(folder / "recipe.json")
+    with whole(folder / "recipe.json") as unfinished:
+        unfinished.write_text(recipe.model_dump_json(indent=2))
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Two processes in one run folder would tear it apart; the lock dies with its process."""
-    if not folder.is_dir():
-        raise BadInput(f"{folder} is not the folder of a run: there is no such folder")
+    if not (folder / "recipe.json").is_file():
+        raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     with (folder / ".lock").open("w") as stream:
         _lock(stream, folder)
         yield

@@ -1,5 +1,6 @@
 """Values that change over training: learning rates, numbers of steps, rejuvenation probabilities."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -19,6 +20,8 @@ class Piecewise:
         starts = [phase.from_update for phase in self.phases]
         if not starts or starts[0] != 0 or starts != sorted(set(starts)):
             raise ValueError(f"phases must begin at update 0 and go up, got {starts}")
+        if not all(math.isfinite(phase.value) for phase in self.phases):
+            raise ValueError("values must be finite")
 
     def __call__(self, update: int) -> float:
         return next(phase.value for phase in reversed(self.phases) if update >= phase.from_update)
@@ -30,6 +33,13 @@ class Piecewise:
 
 def constant(value: float) -> Piecewise:
     return Piecewise((Phase(0, value),))
+
+
+Schedule = Piecewise | float  # what callers may give
+
+
+def scheduled(value: Schedule) -> Piecewise:
+    return value if isinstance(value, Piecewise) else constant(value)
 
 
 def parse(text: str) -> Piecewise:

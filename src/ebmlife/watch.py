@@ -11,11 +11,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from ebmlife import pictures
 from ebmlife.chains import Chains
+from ebmlife.files import whole
 from ebmlife.trainer import Figures
 
 
@@ -40,9 +41,8 @@ class Log:
     def __init__(self, file: Path, chains: Chains, *, after: int) -> None:
         """Keeps the lines of updates up to `after`: those beyond belong to work that is done again."""
         kept = [line for line in read_log(file) if line["update"] <= after] if file.exists() else []
-        unfinished = file.with_suffix(".unfinished")
-        unfinished.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        unfinished.rename(file)
+        with whole(file) as unfinished:
+            unfinished.write_text("".join(json.dumps(line) + "\n" for line in kept))
         self._stream = file.open("a", buffering=1)
         self._chains, self._speed = chains, Speed()
 
@@ -104,7 +104,7 @@ class Pictures:
 
     def draw(self, update: int) -> None:
         for name, source in self._sources.items():
-            pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", source())
+            pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", pictures.draw(source()))
         draw_diagnostics(self._run)
 
 
@@ -112,7 +112,7 @@ def draw_diagnostics(run: Path) -> Path:
     lines = read_log(run / "log.jsonl")
     file = run / "diagnostics.png"
     if lines:
-        pictures.diagnostics(file, _column(lines, "energy_difference"), _column(lines, "gradient"))
+        pictures.save(file, pictures.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
     return file
 
 
@@ -126,14 +126,12 @@ class Bar:
     def __init__(self, *, done: int, updates: int, console: Console) -> None:
         self._console, self._updates, self._speed, self._spoke = console, updates, Speed(), time.monotonic()
         self._progress = Progress(
-            TextColumn("update"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("energy difference {task.fields[difference]:+8.3f}"),
-            TextColumn("{task.fields[speed]:5.1f}/s"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("update {task.completed}/{task.total}"),
+            BarColumn(bar_width=12),
+            TextColumn("energy difference {task.fields[difference]:+.3f}"),
+            TextColumn("{task.fields[speed]:.1f}/s"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=console,
             disable=not console.is_terminal,
         )

@@ -5,8 +5,11 @@ from math import prod
 
 from torch import Tensor, nn
 
+from ebmlife.errors import at_least
+
 
 def _layers(inputs: int, width: int, depth: int, outputs: int) -> nn.Sequential:
+    at_least(1, "net", width=width, depth=depth)
     widths = [inputs, *[width] * depth]
     hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.SiLU())]
     return nn.Sequential(*hidden, nn.Linear(width, outputs))
@@ -27,6 +30,7 @@ class PerceptronEnergy(nn.Module):
 class PerceptronGenerator(nn.Module):
     def __init__(self, shape: tuple[int, ...] = (2,), width: int = 128, depth: int = 3, latent: int = 2) -> None:
         super().__init__()
+        at_least(1, "generator", latent=latent)
         self.shape, self.latent = shape, latent
         self.layers = _layers(latent, width, depth, prod(shape))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, at_least
 
 # Output width of each block as a fraction of `width`, and whether the block halves the resolution.
 _ENERGY: dict[int, list[tuple[float, bool]]] = {
@@ -54,9 +54,10 @@ def _glorot(module: nn.Module) -> None:
 
 
 class EnergyBlock(nn.Module):
-    """h = conv(relu(conv(relu(x)))), both paths pooled if `down`; the stem has no relu in front.
+    """conv(relu(conv(relu(x)))) + shortcut(x), both averaged over 2x2 pixels if `down`; the stem has no relu in front.
 
-    The average pool of the shortcut goes before its 1x1 convolution everywhere: they commute, and it is cheaper.
+    The pool goes before the shortcut's 1x1 convolution everywhere, with which it commutes, and is one with the second
+    3x3 convolution: a third and less than half of the operations.
     """
 
     def __init__(self, inputs: int, outputs: int, *, down: bool, stem: bool = False) -> None:
@@ -67,11 +68,22 @@ class EnergyBlock(nn.Module):
         self.down, self.stem = down, stem
 
     def forward(self, x: Tensor) -> Tensor:
-        h: Tensor = self.conv_2(F.relu(self.conv_1(x if self.stem else F.relu(x))))
+        h: Tensor = F.relu(self.conv_1(x if self.stem else F.relu(x)))
         if self.down:
-            h, x = F.avg_pool2d(h, 2), F.avg_pool2d(x, 2)
+            h, x = pooled_conv(h, self.conv_2), F.avg_pool2d(x, 2)
+        else:
+            h = self.conv_2(h)
         x = self.sc(x)
         return h + x
+
+
+def pooled_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """avg_pool2d(conv(x), 2) of a 3x3 convolution as one 4x4 convolution of stride 2, exactly.
+
+    A mean over 2x2 outputs is one output of the mean of the four shifted kernels: 16 products where there were 36.
+    """
+    kernel = F.avg_pool2d(F.pad(conv.weight, (1, 1, 1, 1)), 2, stride=1)
+    return F.conv2d(x, kernel, conv.bias, stride=2, padding=1)
 
 
 class SNGANEnergy(nn.Module):
@@ -122,6 +134,7 @@ class SNGANGenerator(nn.Module):
     ) -> None:
         super().__init__()
         fractions = _GENERATOR.get(size, [1])
+        at_least(1, "generator", latent=latent)
         _check(size, width, fractions)
         widths = [width, *(round(width * fraction) for fraction in fractions)]
         self.latent = latent

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from ebmlife.recipe import Generator, Langevin, Optimizer, part
+from ebmlife.recipe import part
 from ebmlife.recipes.registry import named
-from ebmlife.schedule import constant
 
 
 @named
@@ -22,14 +21,14 @@ def cifar10_shortrun() -> dict[str, Any]:
         "data_noise": 1e-2,
         "net": part("sngan", width=256),
         "temperature": 1e-4,
-        "langevin": Langevin(step_size=5e-3, steps=constant(100)),
+        "langevin": {"step_size": 5e-3, "steps": 100},
         "start": part("generator"),
         "chains": part("persistent", size=10_000, rejuvenate=0.5, rounds=2),
-        "optimizer": Optimizer(learning_rate=constant(1e-4), ema=0.9999),
-        "generator": Generator(
-            net=part("sngan", width=256, latent=128, batch_norm=True),
-            optimizer=Optimizer(learning_rate=constant(1e-4), ema=0.9999),
-        ),
+        "optimizer": {"learning_rate": 1e-4, "ema": 0.9999},
+        "generator": {
+            "net": part("sngan", width=256, latent=128, batch_norm=True),
+            "optimizer": {"learning_rate": 1e-4, "ema": 0.9999},
+        },
         "sampling_steps": 350,
         "checkpoint": {"every": 1000, "keep": 2, "keep_every": 10_000},
     }

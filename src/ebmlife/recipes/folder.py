@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from ebmlife.recipe import Generator, Langevin, Optimizer, part
+from ebmlife.recipe import part
 from ebmlife.recipes.registry import named
-from ebmlife.schedule import constant
 
 
 @named
@@ -20,13 +19,13 @@ def folder_shortrun() -> dict[str, Any]:
         "data_noise": 0.02,
         "net": part("sngan", width=64),
         "temperature": 1e-3,
-        "langevin": Langevin(step_size=0.01, steps=constant(60)),
+        "langevin": {"step_size": 0.01, "steps": 60},
         "start": part("generator"),
         "chains": part("persistent", size=5000, rejuvenate=0.5, rounds=2),
-        "optimizer": Optimizer(learning_rate=constant(1e-4)),
-        "generator": Generator(
-            net=part("sngan", width=64, latent=128, batch_norm=True),
-            optimizer=Optimizer(learning_rate=constant(2e-4)),
-        ),
+        "optimizer": {"learning_rate": 1e-4},
+        "generator": {
+            "net": part("sngan", width=64, latent=128, batch_norm=True),
+            "optimizer": {"learning_rate": 2e-4},
+        },
         "sampling_steps": 100,
     }

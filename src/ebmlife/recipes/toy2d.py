@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from ebmlife.recipe import Langevin, Optimizer, part
+from ebmlife.recipe import part
 from ebmlife.recipes.registry import named
-from ebmlife.schedule import constant
 
 
 def _persistent(toy: str) -> dict[str, Any]:
@@ -14,10 +13,10 @@ def _persistent(toy: str) -> dict[str, Any]:
         "data": part("toy", name=toy),
         "net": part("perceptron", width=128, depth=3),
         "temperature": 1.0,
-        "langevin": Langevin(step_size=0.05, steps=constant(20)),
+        "langevin": {"step_size": 0.05, "steps": 20},
         "start": part("uniform"),
         "chains": part("persistent", size=5000, rejuvenate=0.02),
-        "optimizer": Optimizer(learning_rate=constant(1e-3)),
+        "optimizer": {"learning_rate": 1e-3},
         "sampling_steps": 1000,
         "watch": {"pictures": 2000},
     }

@@ -1,0 +1,52 @@
+"""Files and folders that appear whole or not at all."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from ebmlife.errors import BadInput
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yields a temporary name beside `path`; what is written there (a file or a folder) is renamed to it at the end.
+
+    On an error nothing is left, and what lay at `path` before still does. A disk that is full or read-only is a
+    BadInput that names the path.
+    """
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove(unfinished)  # a kill may have left it
+        yield unfinished
+        _flush(unfinished)
+        unfinished.rename(path)
+        _flush(path.parent)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"cannot write {path}: {reason}") from error
+    finally:
+        remove(unfinished)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _flush(place: Path) -> None:
+    """To the disk itself: what is in a folder first, then the folder."""
+    if place.is_dir() and place.name.endswith(".unfinished"):
+        for entry in place.iterdir():
+            _flush(entry)
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,139 @@
+import json
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import small_digits
+from rich.console import Console
+from torch import Tensor
+
+from ebmlife import build, watch
+from ebmlife.chains import Chains
+from ebmlife.trainer import Figures
+
+
+def figures(update: int) -> Figures:
+    return Figures(
+        update=update,
+        energy_difference=-1.5,
+        energy_data=0.5,
+        energy_samples=2.0,
+        gradient=float(update),
+        generator_loss=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def chains() -> Chains:
+    trainer = build.training(small_digits()).trainer
+    trainer.step()
+    return trainer.chains
+
+
+def test_the_log_holds_the_figures_the_speed_and_the_ages(tmp_path: Path, chains: Chains) -> None:
+    log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
+    for update in (1, 2):
+        log(figures(update))
+    lines = watch.read_log(tmp_path / "log.jsonl")  # before it is closed: a run is read while it trains
+    log.close()
+    assert [line["update"] for line in lines] == [1, 2]
+    assert lines[0]["energy_difference"] == -1.5
+    assert lines[0]["generator_loss"] is None
+    assert lines[1]["gradient"] == 2
+    assert lines[0]["updates_per_second"] > 0
+    assert lines[0]["age_mean"] == 8 / 20  # one batch of 8 from a bank of 20
+    assert lines[0]["age_max"] == 1
+
+
+def test_a_log_that_goes_on_drops_what_is_done_again_and_a_torn_line(tmp_path: Path, chains: Chains) -> None:
+    file = tmp_path / "log.jsonl"
+    lines = [json.dumps({"update": update, "gradient": 0.1}) for update in (1, 2, 3, 4)]
+    file.write_text("\n".join([*lines, '{"update": 5, "grad']))
+    log = watch.Log(file, chains, after=2)
+    assert [line["update"] for line in watch.read_log(file)] == [1, 2]
+    log(figures(3))
+    log.close()
+    assert [line["update"] for line in watch.read_log(file)] == [1, 2, 3]
+    assert file.read_text().splitlines()[:2] == lines[:2]
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_reading_a_log_leaves_out_a_torn_last_line(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_text('{"update": 1}\n{"update": 2}\n{"upda')
+    assert watch.read_log(file) == [{"update": 1}, {"update": 2}]
+    file.write_text("")
+    assert watch.read_log(file) == []
+
+
+def test_ages_are_of_the_bank_if_there_is_one(chains: Chains) -> None:
+    assert watch.ages(chains) == {"age_mean": 0.4, "age_max": 1.0}
+    fresh = build.training(small_digits(chains__kind="fresh")).trainer.chains
+    assert watch.ages(fresh) == {}
+
+
+def test_the_bar_is_silent_without_a_terminal_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, now = Console(file=StringIO(), width=80), [0.0]
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with watch.Bar(done=0, updates=40, console=console) as bar:
+        now[0] = 1.0
+        bar(figures(1))
+        assert written(console) == ""
+        now[0] = 11.0
+        bar(figures(30))
+        bar(figures(31))
+    assert written(console).splitlines() == ["update 30/40  energy difference -1.500  0.1/s  100 s left"]
+
+
+def test_the_bar_shows_updates_and_energy_difference_on_a_terminal() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
+    with watch.Bar(done=4, updates=10, console=console) as bar:
+        bar(figures(7))
+    assert "7/10" in written(console)
+    assert "energy difference -1.500" in written(console)
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chains) -> None:
+    drawn: list[str] = []
+
+    def source(name: str) -> Tensor:
+        drawn.append(name)
+        return torch.zeros(4, 1, 8, 8)
+
+    log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
+    look = watch.Pictures(tmp_path, {name: lambda name=name: source(name) for name in ("samples", "bank")}, every=3)
+    for update in (1, 2):
+        log(figures(update))
+        look(figures(update))
+    assert drawn == []
+    for update in range(3, 8):
+        log(figures(update))
+        look(figures(update))
+    log.close()
+    names = sorted(path.name for path in (tmp_path / "pictures").iterdir())
+    assert names == [f"{name}-{update:09d}.png" for name in ("bank", "samples") for update in (3, 6)]
+    assert (tmp_path / "diagnostics.png").exists()
+
+
+def test_there_is_no_diagnostic_plot_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text("")
+    assert not watch.draw_diagnostics(tmp_path).exists()
+
+
+def test_tensorboard_gets_every_nth_update(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = watch.Board(tmp_path, every=5, after=0)
+    for update in range(1, 13):
+        board(figures(update))
+    board.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("gradient")] == [(5, 5.0), (10, 10.0)]
+    assert "generator_loss" not in events.Tags()["scalars"]
