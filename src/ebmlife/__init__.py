@@ -7,6 +7,7 @@ from ebmlife.build import load
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.langevin import langevin
 from ebmlife.model import Model
+from ebmlife.prepare import prepare
 from ebmlife.randomness import seeded
 
-__all__ = ["BadInput", "Diverged", "Model", "__version__", "langevin", "load", "nets", "seeded"]
+__all__ = ["BadInput", "Diverged", "Model", "__version__", "langevin", "load", "nets", "prepare", "seeded"]

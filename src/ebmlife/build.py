@@ -18,6 +18,7 @@ from ebmlife.langevin import Walk
 from ebmlife.learner import Learner
 from ebmlife.model import Model
 from ebmlife.nets import PerceptronEnergy, PerceptronGenerator, SNGANEnergy, SNGANGenerator
+from ebmlife.prepare import prepare
 from ebmlife.randomness import Streams, generator, normal
 from ebmlife.recipe import Optimizer, Recipe, validate
 from ebmlife.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform, Walked
@@ -240,7 +241,7 @@ def _model(
 
 def _energy(net: nn.Module, recipe: Recipe) -> Energy:
     """What chains walk on: net(x) / temperature [+ |x|^2 / (2 tau^2)]."""
-    learned = tempered(net, recipe.temperature)
+    learned = prepare(net, temperature=recipe.temperature, precision=recipe.langevin.precision)
     return learned if recipe.tau is None else total(learned, gaussian(recipe.tau))
 
 

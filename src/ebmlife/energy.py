@@ -3,9 +3,24 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 Energy = Callable[[Tensor], Tensor]
+
+
+def gradient(energy: Energy, x: Tensor) -> Tensor:
+    """grad E(x) of each state of the batch, with no trace left on the energy's parameters.
+
+    An energy that knows a faster way than autograd has a method `gradient`; combinations ask their parts.
+    """
+    own = getattr(energy, "gradient", None)
+    if own is not None:
+        slope: Tensor = own(x)
+        return slope
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(energy(leaf).sum(), leaf)[0]
 
 
 class _Tempered(nn.Module):
@@ -17,6 +32,9 @@ class _Tempered(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.energy(x) / self.temperature
 
+    def gradient(self, x: Tensor) -> Tensor:
+        return gradient(self.energy, x) / self.temperature
+
 
 class _Gaussian(nn.Module):
     def __init__(self, tau: float) -> None:
@@ -25,6 +43,9 @@ class _Gaussian(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(1).square().sum(1) / (2 * self.tau**2)
+
+    def gradient(self, x: Tensor) -> Tensor:
+        return x.detach() / self.tau**2
 
 
 class _Total(nn.Module):
@@ -43,6 +64,13 @@ class _Total(nn.Module):
         for term in rest:
             energy = energy + term(x)
         return energy
+
+    def gradient(self, x: Tensor) -> Tensor:
+        first, *rest = self.terms
+        slope = gradient(first, x)
+        for term in rest:
+            slope = slope + gradient(term, x)
+        return slope
 
 
 def tempered(energy: Energy, temperature: float) -> Energy:

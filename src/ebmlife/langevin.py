@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ebmlife.energy import Energy, frozen
+from ebmlife.energy import Energy, frozen, gradient
 from ebmlife.randomness import Noise
 from ebmlife.schedule import Schedule, scheduled
 
@@ -14,13 +14,6 @@ from ebmlife.schedule import Schedule, scheduled
 @dataclass(frozen=True)
 class Info:
     gradient: Tensor  # (): mean over chains and steps of |grad E(x)|; 0 for no steps
-
-
-def gradient(energy: Energy, x: Tensor) -> Tensor:
-    """grad E(x) of each state of the batch, with no trace left on the energy's parameters."""
-    with torch.enable_grad():
-        leaf = x.detach().requires_grad_()
-        return torch.autograd.grad(energy(leaf).sum(), leaf)[0]
 
 
 def langevin(

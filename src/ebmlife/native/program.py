@@ -1,0 +1,144 @@
+"""The gradient of a network's energy with respect to x, by the compiled library: see program.c."""
+
+import functools
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.native.library import Operation, library
+from ebmlife.native.lowering import Step, Unsupported, lower
+
+IMAGES = 16  # of a block, as in program.c
+
+
+class Program:
+    """x (B, C, H, W) -> grad E(x), for one network and one shape of x. Weights are read anew when they have changed."""
+
+    def __init__(self, net: nn.Module, shape: tuple[int, ...]) -> None:
+        compiled = library()
+        if compiled is None:
+            raise Unsupported("no compiled library")
+        self._run, self._tile = compiled.run, compiled.tile_size()
+        self._parameters = list(net.parameters())
+        self._plan = lower(net, shape)
+        self._channels, self._pixels = shape[0], shape[1] * shape[2]
+        offsets, self._lanes = _offsets(self._plan.steps, self._plan.sizes, self._plan.output)
+        self._input, self._output = offsets[self._plan.input], offsets[self._plan.output]
+        self._packed: list[tuple[Step, Tensor | None, Tensor | None]] = []
+        operations = [self._operation(step, offsets) for step in self._plan.steps]
+        self._operations = (Operation * len(operations))(*operations)
+        self._workspaces: list[Tensor] = []
+        self._versions: list[tuple[int, int]] = []
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self._refresh()
+        x = x.detach().contiguous()
+        gradient = torch.empty_like(x)
+        blocks = -(-len(x) // IMAGES)
+        workers = max(1, min(torch.get_num_threads(), blocks))
+        cuts = [min(len(x), IMAGES * (blocks * i // workers)) for i in range(workers + 1)]
+        while len(self._workspaces) < workers:
+            self._workspaces.append(_aligned(self._lanes * IMAGES))
+
+        def work(worker: int) -> None:
+            self._run(
+                self._operations,
+                len(self._operations),
+                self._workspaces[worker].data_ptr(),
+                self._input,
+                self._output,
+                self._channels,
+                self._pixels,
+                x.data_ptr(),
+                gradient.data_ptr(),
+                cuts[worker],
+                cuts[worker + 1],
+            )
+
+        waiting = [_pool().submit(work, worker) for worker in range(1, workers)]
+        work(0)
+        for future in waiting:
+            future.result()
+        return gradient
+
+    @torch.no_grad()
+    def _refresh(self) -> None:
+        versions = fingerprint(self._parameters)
+        if versions == self._versions:
+            return
+        for step, weight, bias in self._packed:
+            if weight is not None and step.weight is not None:
+                weight.copy_(_tiled(step.weight(), self._tile) if step.taps else step.weight())
+            if bias is not None and step.bias is not None:
+                bias.copy_(step.bias())
+        self._versions = versions
+
+    def _operation(self, step: Step, offsets: dict[str, int]) -> Operation:
+        size = step.outputs * max(step.inputs, 1) * step.places
+        weight = torch.empty(size) if step.weight is not None else None
+        bias = torch.empty(step.outputs) if step.bias is not None else None
+        self._packed.append((step, weight, bias))
+        taps = step.taps
+        return Operation(
+            kind=step.kind,
+            source=offsets.get(step.source, 0),
+            target=offsets[step.target],
+            other=-1 if step.other is None else offsets[step.other],
+            mask=-1 if step.mask is None else offsets[step.mask],
+            rectify=step.rectify,
+            pixels=step.pixels,
+            inputs=step.inputs,
+            outputs=step.outputs,
+            first_tap=None if taps is None else taps.first.ctypes.data,
+            tap_pixel=None if taps is None else taps.pixel.ctypes.data,
+            tap_kernel=None if taps is None else taps.place.ctypes.data,
+            weights=None if weight is None else weight.data_ptr(),
+            bias=None if bias is None else bias.data_ptr(),
+            kernel=step.places,
+        )
+
+
+def fingerprint(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """Changes whenever a tensor is written in place or put elsewhere."""
+    return [(tensor.data_ptr(), tensor._version) for tensor in tensors]
+
+
+def _tiled(weight: Tensor, tile: int) -> Tensor:
+    """(outputs, inputs, places) -> [tile][place][input][output of the tile], flat; the last tile may be smaller."""
+    whole = len(weight) // tile * tile
+    full = weight[:whole].reshape(-1, tile, *weight.shape[1:])
+    return torch.cat([full.permute(0, 3, 2, 1).flatten(), weight[whole:].permute(2, 1, 0).flatten()])
+
+
+def _offsets(steps: list[Step], sizes: dict[str, int], output: str) -> tuple[dict[str, int], int]:
+    """Places for all maps in one workspace, and its size; a map that is not read any more gives its place back."""
+    last = {name: i for i, step in enumerate(steps) for name in (step.source, step.other, step.mask) if name}
+    last[output] = len(steps)
+    live: dict[str, int] = {}
+    offsets: dict[str, int] = {}
+    names = [name for name in sizes if name not in {step.target for step in steps}]  # x
+    total = 0
+    for i, name in [*((-1, name) for name in names), *((i, step.target) for i, step in enumerate(steps))]:
+        live = {other: offset for other, offset in live.items() if last.get(other, -1) >= i}
+        offset = 0
+        for other in sorted(live, key=live.__getitem__):
+            if live[other] - offset >= sizes[name]:
+                break
+            offset = max(offset, live[other] + sizes[other])
+        offsets[name] = live[name] = offset
+        total = max(total, offset + sizes[name])
+    return offsets, total
+
+
+def _aligned(floats: int) -> Tensor:
+    """Uninitialised memory at an address that vectors of 64 bytes may be loaded from."""
+    memory = torch.empty(floats + IMAGES)
+    return memory[(-memory.data_ptr() % 64) // 4 :]
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads of our own: OpenMP's spin while they wait, and on a shared machine that stops the work itself."""
+    return ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="ebmlife")

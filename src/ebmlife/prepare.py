@@ -1,0 +1,109 @@
+"""The fastest gradient of a network's energy that this machine has. The network's mathematics stay in its `forward`."""
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.energy import Energy, gradient, tempered
+from ebmlife.errors import BadInput, nearest
+from ebmlife.native import Program, Unsupported, fingerprint
+
+Precision = Literal["auto", "f32", "bf16"]
+
+
+def prepare(net: nn.Module, *, temperature: float = 1.0, precision: Precision = "auto") -> Energy:
+    """net(x) / temperature, whose gradient along a Langevin walk is taken the fastest way there is.
+
+    - "f32": exact. ReLU networks of convolutions run in a compiled program on the CPU, anything else under autograd.
+    - "bf16": the network in bfloat16, states and updates in float32.
+    - "auto": bf16 where the hardware computes in it, else f32; never where it would be emulated.
+
+    The weights are those of `net` at any moment: it can go on learning.
+    """
+    choices = {"auto": has_bf16(_device(net)), "f32": False, "bf16": True}
+    if precision not in choices:
+        raise BadInput(f"unknown precision {precision!r}{nearest(precision, choices)}")
+    walked = _Half(net) if choices[precision] else _Full(net)
+    return walked if temperature == 1 else tempered(walked, temperature)
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 matrices itself."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return False
+
+
+class _Full(nn.Module):
+    """float32: by the compiled program where there is one for this network and these states, else by autograd."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self._programs: dict[tuple[int, ...], Program | None] = {}  # by the shape of a state
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy: Tensor = self.net(x)
+        return energy
+
+    def gradient(self, x: Tensor) -> Tensor:
+        shape = tuple(x.shape[1:])
+        if shape not in self._programs:
+            self._programs[shape] = _program(self.net, shape)
+        program = self._programs[shape]
+        if program is None or x.dtype != torch.float32 or x.device.type != "cpu":
+            return gradient(self.net, x)
+        return program(x)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "_Full":
+        return _Full(copy.deepcopy(self.net, memo))  # programs point into this one's weights
+
+
+def _program(net: nn.Module, shape: tuple[int, ...]) -> Program | None:
+    if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in net.parameters()):
+        return None
+    try:
+        return Program(net, shape)
+    except Unsupported:
+        return None
+
+
+class _Half(nn.Module):
+    """A bfloat16 copy of the network for the gradient; the copy follows the weights."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self._copy = [self._halved()]  # in a list: it is no submodule, its weights are not to be trained or saved
+        self._fingerprint = self._of_weights()
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy: Tensor = self.net(x)
+        return energy
+
+    def gradient(self, x: Tensor) -> Tensor:
+        if self._of_weights() != self._fingerprint:
+            self._copy[0].load_state_dict(self.net.state_dict())
+            self._fingerprint = self._of_weights()
+        half = x.detach().bfloat16()
+        if half.ndim == 4:
+            half = half.contiguous(memory_format=torch.channels_last)
+        return gradient(self._copy[0], half).to(x.dtype).contiguous()
+
+    def _halved(self) -> nn.Module:
+        half = copy.deepcopy(self.net).bfloat16().eval().requires_grad_(False)
+        return half.to(memory_format=torch.channels_last)
+
+    def _of_weights(self) -> list[tuple[int, int]]:
+        return fingerprint([*self.net.parameters(), *self.net.buffers()])
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "_Half":
+        return _Half(copy.deepcopy(self.net, memo))
+
+
+def _device(net: nn.Module) -> torch.device:
+    return next((p.device for p in net.parameters()), torch.device("cpu"))

@@ -1,0 +1,234 @@
+"""Every fast path against the plain one."""
+
+import copy
+
+import pytest
+import torch
+from conftest import small_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ebmlife import build, langevin, prepare, seeded
+from ebmlife.energy import frozen, gaussian, gradient, tempered, total
+from ebmlife.errors import BadInput
+from ebmlife.native import Program, Unsupported
+from ebmlife.native.library import library
+from ebmlife.nets import PerceptronEnergy, SNGANEnergy
+from ebmlife.nets.sngan import SIZES
+from ebmlife.prepare import has_bf16
+
+needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
+
+
+def shaken(net: nn.Module) -> nn.Module:
+    """Biases too away from 0."""
+    rng = torch.Generator().manual_seed(1)
+    for parameter in net.parameters():
+        parameter.data += 0.05 * torch.randn(parameter.shape, generator=rng)
+    return net
+
+
+def by_autograd(net: nn.Module, x: Tensor) -> Tensor:
+    """In float64, where no rounding can put an activation on the other side of 0."""
+    return gradient(copy.deepcopy(net).double(), x.double())
+
+
+def images(n: int, channels: int, size: int) -> Tensor:
+    return torch.randn(n, channels, size, size, generator=torch.Generator().manual_seed(2))
+
+
+@needs_compiler
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_compiled_gradients_of_every_sngan(size: int, channels: int) -> None:
+    net = shaken(SNGANEnergy(size, 16 if size > 32 else 10, channels))
+    x = images(3, channels, size)
+    torch.testing.assert_close(Program(net, x.shape[1:])(x).double(), by_autograd(net, x), rtol=1e-5, atol=1e-7)
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 50])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_neither_batch_nor_threads_change_a_bit(n: int, threads: int) -> None:
+    program = Program(shaken(SNGANEnergy(8, 7, 1)), (1, 8, 8))
+    x = images(50, 1, 8)
+    together, before = program(x), torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        assert torch.equal(program(x[:n]), together[:n])
+    finally:
+        torch.set_num_threads(before)
+
+
+class Zoo(nn.Module):
+    """All that the compiled program knows, in other arrangements than SNGAN's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 5, 3, padding=1)
+        self.second = nn.Conv2d(5, 5, 5, padding=2, bias=False)
+        self.third = nn.Conv2d(5, 4, 2, stride=2)
+        self.relu, self.pool, self.same = nn.ReLU(), nn.AvgPool2d(2), nn.Identity()
+        self.linear = nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = self.first(x)
+        b = self.relu(a)
+        c = self.same(b) + self.second(b) + a  # a relu and a convolution that several read
+        d = F.relu(self.third(torch.relu(c)))
+        e = self.pool(d) + F.conv2d(self.pool(d), 2 * self.third.weight.sum((2, 3))[:, :4, None, None])
+        return self.linear(e.mean(dim=(-2, -1))).flatten(0)
+
+
+@needs_compiler
+def test_compiled_gradient_of_another_network() -> None:
+    net = shaken(Zoo())
+    x = images(5, 2, 8)
+    torch.testing.assert_close(Program(net, (2, 8, 8))(x).double(), by_autograd(net, x), rtol=1e-5, atol=1e-7)
+
+
+class Branching(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).sum(1) if x.sum() > 0 else -x.flatten(1).sum(1)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "net",
+    [
+        PerceptronEnergy((1, 8, 8), width=4),
+        nn.Sequential(nn.Conv2d(1, 4, 3, groups=1, dilation=2), nn.Flatten(), nn.Linear(64, 1), nn.Flatten(0)),
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding_mode="circular"), nn.Flatten(), nn.Linear(144, 1), nn.Flatten(0)),
+        Branching(),
+    ],
+)
+def test_other_networks_are_left_to_autograd(net: nn.Module) -> None:
+    x = images(4, 1, 8)
+    with pytest.raises(Unsupported):
+        Program(net, (1, 8, 8))
+    torch.testing.assert_close(gradient(prepare(net, precision="f32"), x), gradient(net, x))
+
+
+@needs_compiler
+def test_nan_and_infinity_are_not_hidden() -> None:
+    net = shaken(SNGANEnergy(8, 4, 1))
+    x = images(3, 1, 8)
+    x[1, 0, 3, 3] = float("nan")
+    walked, _ = langevin(prepare(net, precision="f32"), x, steps=3, step_size=0.1, noise=seeded(0))
+    assert walked[1].isnan().any()
+    assert walked[[0, 2]].isfinite().all()
+    with torch.no_grad():
+        net.linear.weight.fill_(float("nan"))
+    assert gradient(prepare(net, precision="f32"), x[:1]).isnan().any()
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_prepared_energies_follow_the_weights(precision: str) -> None:
+    net = shaken(SNGANEnergy(8, 8, 1))
+    energy = prepare(net, temperature=0.5, precision=precision)  # type: ignore[arg-type]
+    x = images(4, 1, 8)
+    first = gradient(energy, x)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    net(x).sum().backward()
+    optimizer.step()
+    second = gradient(energy, x)
+    assert not torch.equal(first, second)
+    similarity = F.cosine_similarity(second.flatten(), by_autograd(net, x).flatten().float(), dim=0)
+    assert similarity > (0.999999 if precision == "f32" else 0.99)
+
+
+@pytest.mark.parametrize("precision", ["auto", "f32", "bf16"])
+def test_energies_are_exact_and_divided_by_the_temperature(precision: str) -> None:
+    net = shaken(SNGANEnergy(16, 8, 3))
+    x = images(4, 3, 16)
+    energy = prepare(net, temperature=1e-2, precision=precision)  # type: ignore[arg-type]
+    torch.testing.assert_close(energy(x), net(x) / 1e-2)
+    with frozen(energy):
+        assert not any(p.requires_grad for p in net.parameters())
+    assert all(p.requires_grad for p in net.parameters())
+    assert all(p.grad is None for p in net.parameters())
+
+
+@pytest.mark.parametrize("size", [8, 32])
+def test_bf16_gradients_point_the_same_way(size: int) -> None:
+    """The cosine with float32's is above 0.999 at initialisation."""
+    torch.manual_seed(0)
+    net = SNGANEnergy(size, 32, 3)
+    x = images(8, 3, size).clamp(-1, 1)
+    half, full = (gradient(prepare(net, precision=p), x) for p in ("bf16", "f32"))  # type: ignore[arg-type]
+    assert half.dtype == torch.float32
+    assert F.cosine_similarity(half.flatten(1), full.flatten(1)).min() > 0.999
+
+
+def test_bf16_keeps_the_stationary_variance_of_a_gaussian() -> None:
+    """The network's gradient is rounded, the state is not: variance 2 s^2 / (2 - a) within 5 standard deviations."""
+
+    class Quadratic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stiffness = nn.Parameter(torch.tensor(4.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.stiffness * x.square().sum(1) / 2
+
+    energy = prepare(Quadratic(), precision="bf16")
+    x, _ = langevin(energy, torch.zeros(10_000, 2), steps=200, step_size=0.2, noise=seeded(3))
+    expected = 2 * 0.25 / (2 - 0.2**2 / (2 * 0.25))
+    assert x.var().item() == pytest.approx(expected, rel=5 * (2 / 20_000) ** 0.5)
+
+
+def test_combined_energies_combine_gradients() -> None:
+    net = shaken(SNGANEnergy(8, 4, 1))
+    x = images(3, 1, 8)
+    plain = total(lambda x: net(x) / 0.1, lambda x: x.flatten(1).square().sum(1) / (2 * 0.5**2))
+    fast = total(tempered(prepare(net, precision="f32"), 0.1), gaussian(0.5))
+    torch.testing.assert_close(gradient(fast, x), gradient(plain, x), rtol=1e-4, atol=1e-6)
+
+
+def test_copies_are_independent() -> None:
+    for precision in ("f32", "bf16"):
+        energy = prepare(shaken(SNGANEnergy(8, 4, 1)), precision=precision)  # type: ignore[arg-type]
+        x = images(2, 1, 8)
+        before = gradient(energy, x)
+        other = copy.deepcopy(energy)
+        with torch.no_grad():
+            other.net.linear.weight.mul_(2)  # type: ignore[attr-defined]
+        torch.testing.assert_close(gradient(other, x), 2 * before, rtol=0.02, atol=1e-3)
+        assert torch.equal(gradient(energy, x), before)
+
+
+def test_training_samples_the_weights_of_the_moment() -> None:
+    training = build.training(small_digits(optimizer__learning_rate="0.05", langevin__precision="f32"))
+    for _ in range(3):
+        training.trainer.step()
+        x = images(4, 1, 8)
+        for energy, net in (
+            (training.trainer.energy, training.trainer.ebm.net),
+            (training.model.energy, training.trainer.ebm.ema),
+        ):
+            expected = by_autograd(net, x).float() / training.model.recipe.temperature
+            torch.testing.assert_close(gradient(energy, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_auto_never_emulates() -> None:
+    net = SNGANEnergy(8, 4, 1)
+    chosen = type(prepare(net)).__name__
+    assert chosen == ("_Half" if has_bf16(torch.device("cpu")) else "_Full")
+    assert not has_bf16(torch.device("meta"))
+
+
+def test_unknown_precision_is_named() -> None:
+    with pytest.raises(BadInput, match="unknown precision 'fp16'; did you mean 'bf16'"):
+        prepare(nn.Identity(), precision="fp16")  # type: ignore[arg-type]
+
+
+def test_without_a_compiler_pytorch_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    library.cache_clear()
+    monkeypatch.setenv("EBMLIFE_NATIVE", "0")
+    try:
+        net = SNGANEnergy(8, 4, 1)
+        x = images(2, 1, 8)
+        assert library() is None
+        torch.testing.assert_close(gradient(prepare(net, precision="f32"), x), gradient(net, x))
+    finally:
+        library.cache_clear()
