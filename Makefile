@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check format
+.PHONY: help setup demo test bench check format
 
 help:
 	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
 	@echo "make test    the whole test suite"
+	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make check   lint, formatting and types"
 	@echo "make setup   only the set-up: .venv with the package and its tools"
 
@@ -23,6 +24,10 @@ demo: setup
 
 test: setup
 	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
+
+bench: setup
+	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[bench]'
+	$(BIN)/ebmlife bench
 
 check: setup
 	$(BIN)/ruff check

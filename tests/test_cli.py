@@ -115,7 +115,7 @@ def test_show_prints_the_whole_recipe_and_its_hash(capsys: Capture) -> None:
     works("show", "digits-shortrun", "--langevin.steps", "50", "--flip", "--optimizer.ema=0.5", "--data-noise", "0.25")
     text, code = capsys.readouterr().out.rsplit("\nhash ", 1)
     values = json.loads(text)
-    assert values["langevin"] == {"step_size": 0.03, "steps": 50, "clip": None, "precision": "auto"}
+    assert values["langevin"] == {"step_size": 0.03, "steps": 50, "clip": None, "precision": "f32"}
     assert (values["flip"], values["optimizer"]["ema"], values["data_noise"]) == (True, 0.5, 0.25)
     assert len(code.strip()) == 12
     works("show", "digits-shortrun", "--updates", "9")

@@ -2,8 +2,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch.nn import functional as F
 
+from ebmlife.bench import plain_energy
 from ebmlife.errors import BadInput
 from ebmlife.nets import PerceptronEnergy, PerceptronGenerator, SNGANEnergy, SNGANGenerator
 from ebmlife.nets.sngan import SIZES
@@ -46,14 +46,6 @@ def test_the_papers_networks_have_the_papers_layers() -> None:
     assert parameters(generator) == 129 * 256 * 16 + 3 * up(256, 256) + head
 
 
-def plain(net: SNGANEnergy, x: torch.Tensor) -> torch.Tensor:
-    """The energy as SNGAN's layer table prints it: convolutions first, then pools."""
-    for block in net.blocks:
-        h = block.conv_2(F.relu(block.conv_1(x if block.stem else F.relu(x))))
-        x = F.avg_pool2d(h + block.sc(x), 2) if block.down else h + block.sc(x)
-    return net.linear(F.relu(x).mean((2, 3))).squeeze(1)
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_folded_pools_change_neither_energies_nor_gradients(size: int) -> None:
     torch.manual_seed(0)
@@ -62,7 +54,7 @@ def test_folded_pools_change_neither_energies_nor_gradients(size: int) -> None:
         parameter.data += 0.05 * torch.randn_like(parameter)  # biases too
     x = torch.randn(2, 3, size, size, dtype=torch.float64, requires_grad=True)
     inputs = [x, *net.parameters()]
-    ours, theirs = net(x), plain(net, x)
+    ours, theirs = net(x), plain_energy(net)(x)
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     for a, b in zip(*(torch.autograd.grad(e.sum(), inputs) for e in (ours, theirs)), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)

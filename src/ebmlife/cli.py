@@ -9,6 +9,7 @@ from typing import NoReturn
 from rich.console import Console
 
 from ebmlife import __version__, build, output, recipes, run
+from ebmlife.bench import bench
 from ebmlife.demo import demo
 from ebmlife.errors import BadInput, Diverged, nearest
 from ebmlife.recipe import Recipe, override
@@ -94,6 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     sample.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
     sample.add_argument("--device", default="auto")
+    speed = command("bench", _bench, "measure how fast Langevin is on this machine, as ratios in one run")
+    speed.add_argument("--out", type=Path, default=Path("runs/bench"), help="default: %(default)s")
+    speed.add_argument("--rounds", type=int, default=5)
+    speed.add_argument("--seconds", type=float, default=0.5, help="of each walk (default: %(default)s)")
     show_off = command("demo", _demo, "train on the embedded digits and look at the samples, in minutes")
     show_off.add_argument("--out", type=Path, default=Path("runs/demo"), help="default: %(default)s")
     return parser
@@ -152,6 +157,11 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
     states = model.stream(options.n, steps=options.steps, seed=options.seed)
     output.write(options.out, states, n=options.n, shape=model.shape)
     print(f"{options.n} samples: {options.out}")
+    return 0
+
+
+def _bench(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    bench(options.out, Console(), rounds=options.rounds, seconds=options.seconds)
     return 0
 
 

@@ -88,6 +88,23 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
     return _rendered(figure)
 
 
+def bars(groups: dict[str, dict[str, float]], *, title: str) -> Image.Image:
+    """One group of bars for each case, one colour for each name."""
+    names = list(dict.fromkeys(name for values in groups.values() for name in values))
+    figure = _figure(10, 1.2 + 0.8 * len(groups))
+    axes = figure.add_subplot()
+    height = 0.8 / len(names)
+    for i, name in enumerate(names):
+        rows = [j + i * height for j, values in enumerate(groups.values()) if name in values]
+        drawn = axes.barh(rows, [values[name] for values in groups.values() if name in values], height, label=name)
+        axes.bar_label(drawn, fmt="%.2f", padding=2, fontsize=8)
+    axes.set_yticks([j + 0.4 - height / 2 for j in range(len(groups))], list(groups))
+    axes.invert_yaxis()
+    axes.set(title=title)
+    axes.legend()
+    return _rendered(figure)
+
+
 def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
     """mean of a(t + lag) b(t) over the updates t where both exist, weighted as the authors' plot does (1 / length)."""
     if abs(lag) >= len(a):

@@ -79,7 +79,7 @@ class Langevin(Section):
     step_size: Positive  # "Langevin epsilon" in the paper's tables
     steps: Steps  # K
     clip: Annotated[Positive | None, Optional] = None  # longest gradient part of a step, per state
-    precision: Literal["auto", "f32", "bf16"] = "auto"  # of the network while walking
+    precision: Literal["auto", "f32", "bf16"] = "f32"  # of the network while walking
 
 
 class Optimizer(Section):

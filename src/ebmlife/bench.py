@@ -1,0 +1,240 @@
+"""How fast Langevin is on this machine, beside the plain loop, a peer, and the machine's own limit.
+
+All contestants of a case run in one process, in turns, for several rounds; ratios are medians over the rounds of
+ratios within a round, so that a machine that slows down slows all alike. No time is worth quoting, ratios are.
+"""
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from ebmlife import pictures
+from ebmlife.energy import Energy, tempered
+from ebmlife.files import whole
+from ebmlife.langevin import langevin
+from ebmlife.native.library import library
+from ebmlife.nets import SNGANEnergy
+from ebmlife.nets.sngan import EnergyBlock
+from ebmlife.prepare import has_bf16, prepare
+from ebmlife.randomness import Noise
+
+STEP_SIZE, TEMPERATURE = 5e-3, 1e-2
+OURS, HALF, FOLDED, PLAIN, PEER = "ours, f32", "ours, bf16", "ours, no compiler", "plain PyTorch", "torchebm"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    size: int
+    width: int
+    channels: int = 3
+    batch: int = 64
+
+    def net(self) -> SNGANEnergy:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return SNGANEnergy(self.size, self.width, self.channels)
+
+    def start(self) -> Tensor:
+        return 2 * torch.rand(self.batch, self.channels, self.size, self.size) - 1
+
+
+CASES = (
+    Case("digits 8x8, width 32", 8, 32, channels=1),
+    Case("16x16, width 32", 16, 32),
+    Case("32x32, width 32", 32, 32),
+    Case("32x32, width 64", 32, 64),
+    Case("32x32, width 128", 32, 128),
+    Case("32x32, width 256", 32, 256),
+    Case("64x64, width 256", 64, 256, batch=16),
+    Case("128x128, width 256", 128, 256, batch=4),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    contestant: str
+    ratio: float  # to the plain loop, median over rounds
+    low: float  # the smallest and the largest of the rounds
+    high: float
+    share_of_limit: float  # of the machine's f32 matrix product, counting the operations of the folded network
+
+
+@dataclass(frozen=True)
+class Result:
+    case: Case
+    measured: list[Measured]
+    noise: float  # spread of the plain loop's own speed over rounds: (highest - lowest) / median
+
+
+def plain_energy(net: SNGANEnergy) -> Energy:
+    """The energy as SNGAN's layer table prints it: convolutions first, then pools."""
+
+    def energy(x: Tensor) -> Tensor:
+        for block in net.blocks:
+            assert isinstance(block, EnergyBlock)
+            h = block.conv_2(F.relu(block.conv_1(x if block.stem else F.relu(x))))
+            x = F.avg_pool2d(h + block.sc(x), 2) if block.down else h + block.sc(x)
+        value: Tensor = net.linear(F.relu(x).mean((2, 3)))
+        return value.squeeze(1)
+
+    return energy
+
+
+def plain_walk(energy: Energy, x: Tensor, steps: int, noise: Noise = torch.randn_like) -> Tensor:
+    """The loop as everybody writes it."""
+    x = x.detach().clone().requires_grad_(True)
+    for _ in range(steps):
+        slope = torch.autograd.grad(energy(x).sum(), [x])[0]
+        x.data += -(STEP_SIZE**2) / 2 * slope + STEP_SIZE * noise(x)
+    return x.detach()
+
+
+def contestants(case: Case) -> dict[str, Callable[[int], Any]]:
+    """Walks of so many steps, by name."""
+    net, x = case.net(), case.start()
+    printed = plain_energy(net)
+    energies = {FOLDED: tempered(net, TEMPERATURE)}
+    if library() is not None:
+        energies[OURS] = prepare(net, temperature=TEMPERATURE, precision="f32")
+    if has_bf16(x.device):
+        energies[HALF] = prepare(net, temperature=TEMPERATURE, precision="bf16")
+    walks: dict[str, Callable[[int], Any]] = {PLAIN: lambda n: plain_walk(lambda x: printed(x) / TEMPERATURE, x, n)}
+    for name, energy in energies.items():
+        walks[name] = partial(_walk, energy, x)
+    peer = _torchebm(printed, x)
+    return walks | ({PEER: peer} if peer else {})
+
+
+def _walk(energy: Energy, x: Tensor, steps: int) -> Tensor:
+    return langevin(energy, x, steps=steps, step_size=STEP_SIZE)[0]
+
+
+def _torchebm(energy: Energy, x: Tensor) -> Callable[[int], Any] | None:
+    try:
+        from torchebm.core import BaseModel
+        from torchebm.samplers import LangevinDynamics
+    except ImportError:
+        return None
+
+    class Peer(BaseModel):
+        def forward(self, x: Tensor) -> Tensor:
+            return energy(x) / TEMPERATURE
+
+    sampler = LangevinDynamics(Peer(), step_size=STEP_SIZE**2 / 2, noise_scale=1.0, device="cpu")
+    return lambda n: sampler.sample(x=x.clone(), n_steps=n)
+
+
+def flops(case: Case) -> int:
+    """Operations of one gradient of one image, as the folded network has them: a backward pass to x costs as much as
+    the forward pass."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        case.net()(case.start()[:1])
+    return 2 * int(counter.get_total_flops())
+
+
+def matrix_rate(dtype: torch.dtype = torch.float32, size: int = 1536) -> float:
+    """Operations a second of a large matrix product."""
+    a, b = torch.randn(2, size, size).to(dtype)
+    return 2 * size**3 / min(_seconds(lambda _: a @ b, 1) for _ in range(4))
+
+
+def measure(case: Case, *, rounds: int, seconds: float) -> Result:
+    walks, operations = contestants(case), flops(case)
+    steps = {name: _steps_for(walk, seconds) for name, walk in walks.items()}
+    rates: dict[str, list[float]] = {name: [] for name in walks}
+    limits = []
+    for _ in range(rounds):
+        limits.append(matrix_rate())
+        for name, walk in walks.items():
+            rates[name].append(case.batch * steps[name] / _seconds(walk, steps[name]))
+    measured = []
+    for name, values in rates.items():
+        ratios = [rate / plain for rate, plain in zip(values, rates[PLAIN], strict=True)]
+        share = statistics.median(rate * operations / limit for rate, limit in zip(values, limits, strict=True))
+        measured.append(Measured(name, statistics.median(ratios), min(ratios), max(ratios), share))
+    plain = rates[PLAIN]
+    return Result(case, measured, noise=(max(plain) - min(plain)) / statistics.median(plain))
+
+
+def _steps_for(walk: Callable[[int], Any], seconds: float) -> int:
+    walk(1)
+    return max(1, round(seconds / _seconds(walk, 1)))
+
+
+def _seconds(walk: Callable[[int], Any], steps: int) -> float:
+    begin = time.perf_counter()
+    walk(steps)
+    return time.perf_counter() - begin
+
+
+def growth(case: Case) -> dict[str, dict[int, float]]:
+    """Cost relative to the smallest, as steps and batch grow: 1, 2, 4, 8 if it is linear."""
+    energy = prepare(case.net(), temperature=TEMPERATURE)
+
+    def cost(steps: int, batch: int) -> float:
+        x = Case(case.name, case.size, case.width, case.channels, batch).start()
+        return min(_seconds(partial(_walk, energy, x), steps) for _ in range(5))
+
+    cost(1, 64)
+    of_steps = {steps: cost(steps, 64) for steps in (10, 20, 40, 80)}
+    of_batch = {batch: cost(20, batch) for batch in (64, 128, 256, 512)}
+    return {
+        "steps": {n: value / of_steps[10] for n, value in of_steps.items()},
+        "batch": {n: value / of_batch[64] for n, value in of_batch.items()},
+    }
+
+
+def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0.5) -> None:
+    """Measures all cases and writes bench.json and bench.png into the folder."""
+    table = Table("case", "contestant", "x plain", "rounds", "of limit", "noise")
+    results = []
+    for case in CASES:
+        result = measure(case, rounds=rounds, seconds=seconds)
+        results.append(result)
+        for entry in sorted(result.measured, key=lambda entry: -entry.ratio):
+            spread = f"{entry.low:.2f} to {entry.high:.2f}"
+            share, noise = f"{entry.share_of_limit:.0%}", f"{result.noise:.0%}"
+            table.add_row(case.name, entry.contestant, f"{entry.ratio:.2f}", spread, share, noise)
+        table.add_section()
+        console.print(f"{case.name}: done", highlight=False)
+    grown = growth(CASES[0])
+    console.print(table)
+    for name, costs in grown.items():
+        line = ", ".join(f"{n}: {value:.2f}" for n, value in costs.items())
+        console.print(f"cost over {name}, relative: {line}", highlight=False)
+    _write(folder, results, grown)
+    console.print(f"written: {folder / 'bench.json'}, {folder / 'bench.png'}", highlight=False, soft_wrap=True)
+
+
+def _write(folder: Path, results: list[Result], grown: dict[str, dict[int, float]]) -> None:
+    machine = {
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "bf16": has_bf16(torch.device("cpu")),
+        "f32 matrix product, GFLOP/s": round(matrix_rate() / 1e9),
+    }
+    record = {"machine": machine, "results": [asdict(result) for result in results], "growth": grown}
+    with whole(folder / "bench.json") as unfinished:
+        unfinished.write_text(json.dumps(record, indent=2))
+    pictures.save(
+        folder / "bench.png",
+        pictures.bars(
+            {r.case.name: {m.contestant: m.ratio for m in r.measured} for r in results},
+            title="image-steps a second, relative to the plain PyTorch loop",
+        ),
+    )
