@@ -186,8 +186,11 @@ def test_killed_at_random_moments_and_resumed_gives_the_same_bits(tmp_path: Path
         action = [*command, "resume", str(folder)] if folder.exists() else [*train, str(folder)]
         before = _logged(folder)
         process = subprocess.Popen(action, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        _wait_for_progress(process, folder, before)
-        time.sleep(chance.uniform(0, 0.4))
+        if chance.random() < 0.7:  # the others may hit the start, before a single update
+            _wait_for_progress(process, folder, before)
+            time.sleep(chance.uniform(0, 0.4))
+        else:
+            time.sleep(chance.uniform(0, 4))
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             hits += 1
@@ -206,6 +209,6 @@ def _logged(folder: Path) -> int:
 
 
 def _wait_for_progress(process: subprocess.Popen[bytes], folder: Path, before: int) -> None:
-    """Until the log grows beyond what it was, or now and then not at all: kills must hit the start too."""
+    """Until the log grows beyond what it was."""
     while process.poll() is None and _logged(folder) <= before:
         time.sleep(0.01)

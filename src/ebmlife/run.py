@@ -116,7 +116,8 @@ def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
     with ExitStack() as stack:
         stop = stack.enter_context(_signals())
         log = watch.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
-        board = watch.Board(folder / "tensorboard", every=recipe.watch.tensorboard_every, after=trainer.update)
+        every = recipe.watch.tensorboard_every
+        board = watch.Board(folder / "tensorboard", trainer.chains, every=every, after=trainer.update)
         for open_file in (log, board):
             stack.callback(open_file.close)
         bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))

@@ -47,8 +47,7 @@ class Log:
         self._chains, self._speed = chains, Speed()
 
     def __call__(self, figures: Figures) -> None:
-        line = asdict(figures) | {"updates_per_second": round(self._speed(), 3)} | ages(self._chains)
-        self._stream.write(json.dumps(line) + "\n")
+        self._stream.write(json.dumps(record(figures, self._chains, self._speed())) + "\n")
 
     def close(self) -> None:
         self._stream.close()
@@ -65,6 +64,11 @@ def read_log(file: Path) -> list[dict[str, Any]]:
     return lines
 
 
+def record(figures: Figures, chains: Chains, speed: float) -> dict[str, Any]:
+    """What is logged of an update."""
+    return asdict(figures) | {"updates_per_second": round(speed, 3)} | ages(chains)
+
+
 def ages(chains: Chains) -> dict[str, float]:
     """How often the bank's states have been walked since their birth."""
     if chains.bank is None:
@@ -76,15 +80,16 @@ def ages(chains: Chains) -> dict[str, float]:
 class Board:
     """TensorBoard."""
 
-    def __init__(self, folder: Path, *, every: int, after: int) -> None:
+    def __init__(self, folder: Path, chains: Chains, *, every: int, after: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
 
         self._writer = SummaryWriter(folder, purge_step=after + 1)
-        self._every = every
+        self._chains, self._speed, self._every = chains, Speed(), every
 
     def __call__(self, figures: Figures) -> None:
+        speed = self._speed()
         if figures.update % self._every == 0:
-            for name, value in asdict(figures).items():
+            for name, value in record(figures, self._chains, speed).items():
                 if name != "update" and value is not None:
                     self._writer.add_scalar(name, value, figures.update)
 
