@@ -127,13 +127,14 @@ def test_there_is_no_diagnostic_plot_of_nothing(tmp_path: Path) -> None:
     assert not watch.draw_diagnostics(tmp_path).exists()
 
 
-def test_tensorboard_gets_every_nth_update(tmp_path: Path) -> None:
+def test_tensorboard_gets_every_nth_update(tmp_path: Path, chains: Chains) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = watch.Board(tmp_path, every=5, after=0)
+    board = watch.Board(tmp_path, chains, every=5, after=0)
     for update in range(1, 13):
         board(figures(update))
     board.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, event.value) for event in events.Scalars("gradient")] == [(5, 5.0), (10, 10.0)]
     assert "generator_loss" not in events.Tags()["scalars"]
+    assert {"updates_per_second", "age_mean", "age_max"} <= set(events.Tags()["scalars"])
