@@ -30,14 +30,14 @@ def test_a_grid_of_tiny_grey_images_is_enlarged_without_smoothing_row_by_row() -
     x = (levels.view(5, 1, 1, 1) / 127.5 - 1).expand(5, 1, 8, 8)
     picture = pictures.grid(x)
     assert picture.mode == "L"
-    assert picture.size == (2 + 3 * 34, 2 + 2 * 34)  # 3 columns and 2 rows of 8 * 4 pixels and gaps of 2
+    assert picture.size == (2 + 3 * 50, 2 + 2 * 50)  # 3 columns and 2 rows of 8 * 6 pixels and gaps of 2
     pixels = np.asarray(picture)
-    tiles = [pixels[top : top + 32, left : left + 32] for top in (2, 36) for left in (2, 36, 70)]
+    tiles = [pixels[top : top + 48, left : left + 48] for top in (2, 52) for left in (2, 52, 102)]
     assert [(int(tile.min()), int(tile.max())) for tile in tiles] == [
         *((level, level) for level in levels.tolist()),
         (255, 255),  # no sixth image
     ]
-    assert (pixels[34:36] == 255).all()
+    assert (pixels[50:52] == 255).all()
 
 
 def test_a_grid_of_colour_images_keeps_each_pixel() -> None:
@@ -51,7 +51,7 @@ def test_a_grid_of_colour_images_keeps_each_pixel() -> None:
 
 @pytest.mark.parametrize(
     ("x", "size"),
-    [(torch.zeros(4, 1, 8, 8), (70, 70)), (torch.zeros(1, 3, 32, 32), (36, 36)), (torch.zeros(9, 2), (550, 550))],
+    [(torch.zeros(4, 1, 8, 8), (102, 102)), (torch.zeros(1, 3, 32, 32), (36, 36)), (torch.zeros(9, 2), (550, 550))],
 )
 def test_images_and_points_are_saved_as_png(tmp_path: Path, x: torch.Tensor, size: tuple[int, int]) -> None:
     file = tmp_path / "new" / "states.png"

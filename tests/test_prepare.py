@@ -49,10 +49,11 @@ def test_compiled_gradients_of_every_sngan(size: int, channels: int) -> None:
 @needs_compiler
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 50])
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_neither_batch_nor_threads_change_a_bit(n: int, threads: int) -> None:
-    program = Program(shaken(SNGANEnergy(8, 7, 1)), (1, 8, 8))
-    x = images(50, 1, 8)
-    together, before = program(x), torch.get_num_threads()
+@pytest.mark.parametrize("block", [8, 16])
+def test_neither_batch_nor_threads_nor_blocks_change_a_bit(n: int, threads: int, block: int) -> None:
+    net, x = shaken(SNGANEnergy(8, 37, 1)), images(50, 1, 8)
+    together, before = Program(net, (1, 8, 8))(x), torch.get_num_threads()
+    program = Program(net, (1, 8, 8), images=block)
     try:
         torch.set_num_threads(threads)
         assert torch.equal(program(x[:n]), together[:n])
@@ -217,6 +218,22 @@ def test_auto_never_emulates() -> None:
     chosen = type(prepare(net, precision="auto")).__name__
     assert chosen == ("_Half" if has_bf16(torch.device("cpu")) else "_Full")
     assert not has_bf16(torch.device("meta"))
+
+
+@needs_compiler
+@pytest.mark.filterwarnings("default")  # torch's own, while it compiles
+def test_compiled_by_torch_gives_the_same_gradients_and_takes_smaller_batches() -> None:
+    net = shaken(PerceptronEnergy((6,), width=16))
+    energy = prepare(net, precision="f32", compile="on")
+    x = torch.randn(9, 6)
+    torch.testing.assert_close(gradient(energy, x), gradient(net, x))
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        torch.testing.assert_close(gradient(energy, x[:5]), gradient(net, x[:5]))
+
+
+def test_unknown_compile_is_named() -> None:
+    with pytest.raises(BadInput, match="unknown compile 'yes'"):
+        prepare(nn.Identity(), compile="yes")  # type: ignore[arg-type]
 
 
 def test_unknown_precision_is_named() -> None:

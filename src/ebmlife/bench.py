@@ -9,7 +9,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,19 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from ebmlife import pictures
+from ebmlife.chains import Persistent
+from ebmlife.data import Batches, InMemory
 from ebmlife.energy import Energy, tempered
 from ebmlife.files import whole
-from ebmlife.langevin import langevin
+from ebmlife.langevin import Walk, langevin
+from ebmlife.learner import Learner
 from ebmlife.native.library import library
 from ebmlife.nets import SNGANEnergy
 from ebmlife.nets.sngan import EnergyBlock
 from ebmlife.prepare import has_bf16, prepare
-from ebmlife.randomness import Noise
+from ebmlife.randomness import Noise, Streams, normal
+from ebmlife.starts import Uniform
+from ebmlife.trainer import Trainer
 
 STEP_SIZE, TEMPERATURE = 5e-3, 1e-2
 OURS, HALF, FOLDED, PLAIN, PEER = "ours, f32", "ours, bf16", "ours, no compiler", "plain PyTorch", "torchebm"
@@ -138,6 +143,25 @@ def _torchebm(energy: Energy, x: Tensor) -> Callable[[int], Any] | None:
     return lambda n: sampler.sample(x=x.clone(), n_steps=n)
 
 
+def update_contestants(case: Case, *, steps: int = 30) -> dict[str, Callable[[int], Any]]:
+    """Whole training updates with persistent chains of so many steps: so many of them, by name."""
+
+    def trainer(fast: bool) -> Trainer:
+        net, streams = case.net(), Streams(0)
+        data = InMemory(torch.randint(0, 256, (1000, case.channels, case.size, case.size), dtype=torch.uint8))
+        learned: Energy = net if fast else plain_energy(net)
+        ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)
+        walk = Walk(steps=steps, step_size=STEP_SIZE, noise=normal(streams["langevin"]))
+        chains = Persistent(Uniform(data.shape), walk, streams, size=1000, rejuvenate=0.05)
+        energy = prepare(net) if fast else learned
+        return Trainer(Batches(data, size=case.batch, seed=0), chains, learned=learned, energy=energy, ebm=ebm)
+
+    def train(trainer: Trainer, updates: int) -> None:
+        trainer.fit(trainer.update + updates)
+
+    return {PLAIN: partial(train, trainer(False)), OURS: partial(train, trainer(True))}
+
+
 def flops(case: Case) -> int:
     """Operations of one gradient of one image, as the folded network has them: a backward pass to x costs as much as
     the forward pass."""
@@ -152,8 +176,8 @@ def matrix_rate(dtype: torch.dtype = torch.float32, size: int = 1536) -> float:
     return 2 * size**3 / min(_seconds(lambda _: a @ b, 1) for _ in range(4))
 
 
-def measure(case: Case, *, rounds: int, seconds: float) -> Result:
-    walks, operations = contestants(case), flops(case)
+def measure(case: Case, walks: dict[str, Callable[[int], Any]], *, rounds: int, seconds: float) -> Result:
+    operations = flops(case)
     steps = {name: _steps_for(walk, seconds) for name, walk in walks.items()}
     rates: dict[str, list[float]] = {name: [] for name in walks}
     limits = []
@@ -202,12 +226,15 @@ def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0
     """Measures all cases and writes bench.json and bench.png into the folder."""
     table = Table("case", "contestant", "x plain", "rounds", "of limit", "noise")
     results = []
-    for case in CASES:
-        result = measure(case, rounds=rounds, seconds=seconds)
+    updates = [replace(case, name=f"whole update, {case.name}") for case in CASES if case.width <= 64]
+    for case in (*CASES, *updates):
+        walks = update_contestants(case) if case in updates else contestants(case)
+        result = measure(case, walks, rounds=rounds, seconds=seconds)
         results.append(result)
         for entry in sorted(result.measured, key=lambda entry: -entry.ratio):
             spread = f"{entry.low:.2f} to {entry.high:.2f}"
-            share, noise = f"{entry.share_of_limit:.0%}", f"{result.noise:.0%}"
+            share = "" if case in updates else f"{entry.share_of_limit:.0%}"
+            noise = f"{result.noise:.0%}"
             table.add_row(case.name, entry.contestant, f"{entry.ratio:.2f}", spread, share, noise)
         table.add_section()
         console.print(f"{case.name}: done", highlight=False)

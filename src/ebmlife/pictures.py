@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ebmlife.files import whole
 
-_SMALLEST = 32  # pixels: smaller images are enlarged until they are at least this wide
+_TINY, _ENOUGH = 32, 48  # pixels: images less wide than the first are enlarged until they have the second
 
 
 def to_uint8(x: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def image(x: Tensor) -> Image.Image:
 def grid(x: Tensor, *, columns: int | None = None, gap: int = 2) -> Image.Image:
     """Images (B, C, H, W) in rows, enlarged without smoothing if they are tiny."""
     n, channels, height, width = x.shape
-    zoom = max(1, math.ceil(_SMALLEST / width))
+    zoom = math.ceil(_ENOUGH / width) if width < _TINY else 1
     columns = columns or math.ceil(math.sqrt(n))
     rows = math.ceil(n / columns)
     tile_h, tile_w = height * zoom + gap, width * zoom + gap

@@ -10,11 +10,14 @@ from ebmlife.energy import Energy, gradient, tempered
 from ebmlife.errors import BadInput, nearest
 from ebmlife.native import Program, Unsupported, fingerprint
 
-_FEWEST = 8  # images: of a block of 16 that is less than half full, more is wasted than won
+_FEWEST = 4  # images: of a block that is less than half full, more is wasted than won
 Precision = Literal["auto", "f32", "bf16"]
+Compile = Literal["auto", "on", "off"]
 
 
-def prepare(net: nn.Module, *, temperature: float = 1.0, precision: Precision = "f32") -> Energy:
+def prepare(
+    net: nn.Module, *, temperature: float = 1.0, precision: Precision = "f32", compile: Compile = "auto"
+) -> Energy:
     """net(x) / temperature, whose gradient along a Langevin walk is taken the fastest way there is.
 
     - "f32": exact. ReLU networks of convolutions run in a compiled program on the CPU, anything else under autograd.
@@ -22,12 +25,16 @@ def prepare(net: nn.Module, *, temperature: float = 1.0, precision: Precision = 
       of 0, and with them their part of the gradient: its cosine with the exact one is about 0.997.
     - "auto": bf16 where the hardware computes in it, else f32; never where it would be emulated.
 
-    The weights are those of `net` at any moment: it can go on learning.
+    Where PyTorch does the work, `compile="on"` lets it compile the network (up to a minute, cached on disk) and "auto"
+    does so on CUDA only, which is unmeasured. The weights are those of `net` at any moment: it can go on learning.
     """
     choices = {"auto": has_bf16(_device(net)), "f32": False, "bf16": True}
     if precision not in choices:
         raise BadInput(f"unknown precision {precision!r}{nearest(precision, choices)}")
-    walked = _Half(net) if choices[precision] else _Full(net)
+    compiled = {"auto": _device(net).type == "cuda", "on": True, "off": False}
+    if compile not in compiled:
+        raise BadInput(f"unknown compile {compile!r}{nearest(compile, compiled)}")
+    walked = (_Half if choices[precision] else _Full)(net, compiled[compile])
     return walked if temperature == 1 else tempered(walked, temperature)
 
 
@@ -43,32 +50,34 @@ def has_bf16(device: torch.device) -> bool:
 class _Full(nn.Module):
     """float32: by the compiled program where there is one for this network and these states, else by autograd."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, compiled: bool = False) -> None:
         super().__init__()
-        self.net = net
-        self._programs: dict[tuple[int, ...], Program | None] = {}  # by the shape of a state
+        self.net, self._compiled = net, compiled
+        self._torch = [_by_torch(net, compiled)]  # in a list: it is no submodule of its own
+        self._programs: dict[tuple[tuple[int, ...], int], Program | None] = {}  # by shape of a state, size of a block
 
     def forward(self, x: Tensor) -> Tensor:
         energy: Tensor = self.net(x)
         return energy
 
     def gradient(self, x: Tensor) -> Tensor:
-        shape = tuple(x.shape[1:])
-        if shape not in self._programs:
-            self._programs[shape] = _program(self.net, shape)
-        program = self._programs[shape]
-        fits = x.dtype == torch.float32 and x.device.type == "cpu" and len(x) >= _FEWEST
-        return program(x) if program is not None and fits else gradient(self.net, x)
+        if x.dtype != torch.float32 or x.device.type != "cpu" or len(x) < _FEWEST:
+            return gradient(self._torch[0], x)
+        shape, images = tuple(x.shape[1:]), 8 if len(x) < 16 * torch.get_num_threads() else 16  # work for every thread
+        if (shape, images) not in self._programs:
+            self._programs[shape, images] = _program(self.net, shape, images)
+        program = self._programs[shape, images]
+        return gradient(self._torch[0], x) if program is None else program(x)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "_Full":
-        return _Full(copy.deepcopy(self.net, memo))  # programs point into this one's weights
+        return _Full(copy.deepcopy(self.net, memo), self._compiled)  # programs point into this one's weights
 
 
-def _program(net: nn.Module, shape: tuple[int, ...]) -> Program | None:
+def _program(net: nn.Module, shape: tuple[int, ...], images: int) -> Program | None:
     if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in net.parameters()):
         return None
     try:
-        return Program(net, shape)
+        return Program(net, shape, images=images)
     except Unsupported:
         return None
 
@@ -76,10 +85,11 @@ def _program(net: nn.Module, shape: tuple[int, ...]) -> Program | None:
 class _Half(nn.Module):
     """A bfloat16 copy of the network for the gradient; the copy follows the weights."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, compiled: bool = False) -> None:
         super().__init__()
-        self.net = net
+        self.net, self._compiled = net, compiled
         self._copy = [self._halved()]  # in a list: it is no submodule, its weights are not to be trained or saved
+        self._torch = [_by_torch(self._copy[0], compiled)]
         self._fingerprint = self._of_weights()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,7 +103,7 @@ class _Half(nn.Module):
         half = x.detach().bfloat16()
         if half.ndim == 4:
             half = half.contiguous(memory_format=torch.channels_last)
-        return gradient(self._copy[0], half).to(x.dtype).contiguous()
+        return gradient(self._torch[0], half).to(x.dtype).contiguous()
 
     def _halved(self) -> nn.Module:
         half = copy.deepcopy(self.net).bfloat16().eval().requires_grad_(False)
@@ -103,7 +113,15 @@ class _Half(nn.Module):
         return fingerprint([*self.net.parameters(), *self.net.buffers()])
 
     def __deepcopy__(self, memo: dict[int, object]) -> "_Half":
-        return _Half(copy.deepcopy(self.net, memo))
+        return _Half(copy.deepcopy(self.net, memo), self._compiled)
+
+
+def _by_torch(net: nn.Module, compiled: bool) -> Energy:
+    """The network as PyTorch runs it; dynamic, as the last batch may be smaller."""
+    if not compiled:
+        return net
+    compiled_net: Energy = torch.compile(net, dynamic=True)
+    return compiled_net
 
 
 def _device(net: nn.Module) -> torch.device:

@@ -28,13 +28,13 @@ class Operation(ctypes.Structure):
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """The library, or None where there is no compiler (or EBMLIFE_NATIVE=0): then PyTorch does the work."""
+def library(images: int = 16) -> ctypes.CDLL | None:
+    """The library for blocks of so many images, or None where there is no compiler (or EBMLIFE_NATIVE=0)."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None or os.environ.get("EBMLIFE_NATIVE") == "0":
         return None
     try:
-        loaded = ctypes.CDLL(str(_built(compiler)))
+        loaded = ctypes.CDLL(str(_built(compiler, (*_FLAGS, f"-DIMAGES={images}"))))
     except (subprocess.CalledProcessError, OSError, BadInput):
         return None
     pointer, count = ctypes.c_void_p, ctypes.c_int64
@@ -43,16 +43,16 @@ def library() -> ctypes.CDLL | None:
     return loaded
 
 
-def _built(compiler: str) -> Path:
+def _built(compiler: str, flags: tuple[str, ...]) -> Path:
     """The library's file, named by what it depends on: source, flags, compiler and processor."""
     version = subprocess.run([compiler, "--version"], check=True, capture_output=True).stdout
     processor = _processor()
-    key = hashlib.sha256(b"\0".join([_SOURCE.read_bytes(), " ".join(_FLAGS).encode(), version, processor]))
+    key = hashlib.sha256(b"\0".join([_SOURCE.read_bytes(), " ".join(flags).encode(), version, processor]))
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
     file = cache / f"program-{key.hexdigest()[:16]}{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
     if not file.exists():
         with whole(file) as unfinished:
-            subprocess.run([compiler, *_FLAGS, "-o", unfinished, _SOURCE], check=True, capture_output=True)
+            subprocess.run([compiler, *flags, "-o", unfinished, _SOURCE], check=True, capture_output=True)
     return file
 
 

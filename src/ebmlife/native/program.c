@@ -1,22 +1,28 @@
-/* Runs the forward and backward pass of a small convolutional network on blocks of 16 images at a time.
+/* Runs the forward and backward pass of a small convolutional network on blocks of IMAGES images at a time.
 
    Images lie side by side in the innermost dimension: a feature map is [pixel][channel][image], and one `lanes` holds
-   one channel of one pixel of 16 images. Every convolution, strided or not, forward or backward, is then the same
+   one channel of one pixel of a block. Every convolution, strided or not, forward or backward, is then the same
    sum over taps (a neighbouring pixel, a place in the kernel) of a small matrix product, with no copying of patches,
    no products with padding, and the whole network of a block in cache. `program.py` makes the taps. */
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __FMA__
+#include <immintrin.h>
+#endif
 
+#ifndef IMAGES
 #define IMAGES 16
-#ifdef __AVX512F__
+#endif
+#if defined(__AVX512F__) && IMAGES >= 16
 #define WIDTH 16 /* floats in a register */
-#define TILE 24  /* output channels at once: as many sums as there are registers for */
+#define SUMS 24  /* registers for sums: what is left of 32 */
 #else
 #define WIDTH 8
-#define TILE 6
+#define SUMS 12 /* what is left of 16 */
 #endif
 #define PARTS (IMAGES / WIDTH)
+#define TILE (SUMS / PARTS) /* output channels at once */
 #define BAND 32 /* pixels at a time, so that the part of the source that they read stays in cache */
 
 typedef float vector __attribute__((vector_size(4 * WIDTH)));
@@ -45,6 +51,18 @@ typedef struct {
 } operation;
 
 int tile_size(void) { return TILE; }
+
+/* a * b + c, rounded once wherever the machine can: left to the compiler, it would depend on the size of a tile */
+static inline vector multiply_add(vector a, float b, vector c)
+{
+#if defined(__FMA__) && WIDTH == 16
+    return (vector)_mm512_fmadd_ps((__m512)a, _mm512_set1_ps(b), (__m512)c);
+#elif defined(__FMA__)
+    return (vector)_mm256_fmadd_ps((__m256)a, _mm256_set1_ps(b), (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
 
 /* value where gate is above 0 (or NaN, which is never hidden), else 0 */
 static inline vector gated(vector value, vector gate) { return (vector)((bits)value & ~(gate <= 0.0f)); }
@@ -80,7 +98,7 @@ static inline __attribute__((always_inline)) void tile(
             for (int t = 0; t < size; t++)
 #pragma GCC unroll 2
                 for (int part = 0; part < PARTS; part++)
-                    sum[t][part] += value.part[part] * weights[input * size + t];
+                    sum[t][part] = multiply_add(value.part[part], weights[input * size + t], sum[t][part]);
         }
     }
 #pragma GCC unroll 24
@@ -102,7 +120,10 @@ static void convolve_band(const operation *op, lanes *maps, int64_t from, int64_
     switch (op->outputs - first) {
         REST(1) REST(2) REST(3) REST(4) REST(5)
 #if TILE > 6
-        REST(6) REST(7) REST(8) REST(9) REST(10) REST(11) REST(12) REST(13) REST(14) REST(15) REST(16) REST(17)
+        REST(6) REST(7) REST(8) REST(9) REST(10) REST(11)
+#endif
+#if TILE > 12
+        REST(12) REST(13) REST(14) REST(15) REST(16) REST(17)
         REST(18) REST(19) REST(20) REST(21) REST(22) REST(23)
 #endif
     }

@@ -10,17 +10,18 @@ from torch import Tensor, nn
 from ebmlife.native.library import Operation, library
 from ebmlife.native.lowering import Step, Unsupported, lower
 
-IMAGES = 16  # of a block, as in program.c
-
 
 class Program:
-    """x (B, C, H, W) -> grad E(x), for one network and one shape of x. Weights are read anew when they have changed."""
+    """x (B, C, H, W) -> grad E(x), for one network and one shape of x. Weights are read anew when they have changed.
 
-    def __init__(self, net: nn.Module, shape: tuple[int, ...]) -> None:
-        compiled = library()
+    `images` is the size of a block, 8 or 16: one block is one thread's work. It changes no bit of the result.
+    """
+
+    def __init__(self, net: nn.Module, shape: tuple[int, ...], *, images: int = 16) -> None:
+        compiled = library(images)
         if compiled is None:
             raise Unsupported("no compiled library")
-        self._run, self._tile = compiled.run, compiled.tile_size()
+        self._run, self._tile, self._images = compiled.run, compiled.tile_size(), images
         self._parameters = list(net.parameters())
         self._plan = lower(net, shape)
         self._channels, self._pixels = shape[0], shape[1] * shape[2]
@@ -36,11 +37,11 @@ class Program:
         self._refresh()
         x = x.detach().contiguous()
         gradient = torch.empty_like(x)
-        blocks = -(-len(x) // IMAGES)
+        blocks = -(-len(x) // self._images)
         workers = max(1, min(torch.get_num_threads(), blocks))
-        cuts = [min(len(x), IMAGES * (blocks * i // workers)) for i in range(workers + 1)]
+        cuts = [min(len(x), self._images * (blocks * i // workers)) for i in range(workers + 1)]
         while len(self._workspaces) < workers:
-            self._workspaces.append(_aligned(self._lanes * IMAGES))
+            self._workspaces.append(_aligned(self._lanes * self._images))
 
         def work(worker: int) -> None:
             self._run(
@@ -134,7 +135,7 @@ def _offsets(steps: list[Step], sizes: dict[str, int], output: str) -> tuple[dic
 
 def _aligned(floats: int) -> Tensor:
     """Uninitialised memory at an address that vectors of 64 bytes may be loaded from."""
-    memory = torch.empty(floats + IMAGES)
+    memory = torch.empty(floats + 16)
     return memory[(-memory.data_ptr() % 64) // 4 :]
 
 
