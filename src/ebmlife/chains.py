@@ -71,7 +71,10 @@ class Bank:
 
 
 class Chains(Protocol):
-    bank: Bank | None  # what `watch` shows of the states kept
+    @property
+    def bank(self) -> Bank | None:
+        """The states that are kept, for those who watch."""
+        ...
 
     def step(self, energy: Energy, n: int, *, update: int = 0) -> Negatives: ...
     def state_dict(self) -> dict[str, Any]: ...
