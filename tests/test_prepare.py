@@ -43,7 +43,9 @@ def images(n: int, channels: int, size: int) -> Tensor:
 def test_compiled_gradients_of_every_sngan(size: int, channels: int) -> None:
     net = shaken(SNGANEnergy(size, 16 if size > 32 else 10, channels))
     x = images(3, channels, size)
-    torch.testing.assert_close(Program(net, x.shape[1:])(x).double(), by_autograd(net, x), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        Program(net, x.shape[1:])(x, threads=1).double(), by_autograd(net, x), rtol=1e-5, atol=1e-7
+    )
 
 
 @needs_compiler
@@ -52,13 +54,8 @@ def test_compiled_gradients_of_every_sngan(size: int, channels: int) -> None:
 @pytest.mark.parametrize("block", [8, 16])
 def test_neither_batch_nor_threads_nor_blocks_change_a_bit(n: int, threads: int, block: int) -> None:
     net, x = shaken(SNGANEnergy(8, 37, 1)), images(50, 1, 8)
-    together, before = Program(net, (1, 8, 8))(x), torch.get_num_threads()
-    program = Program(net, (1, 8, 8), images=block)
-    try:
-        torch.set_num_threads(threads)
-        assert torch.equal(program(x[:n]), together[:n])
-    finally:
-        torch.set_num_threads(before)
+    together = Program(net, (1, 8, 8))(x, threads=1)
+    assert torch.equal(Program(net, (1, 8, 8), images=block)(x[:n], threads=threads), together[:n])
 
 
 class Zoo(nn.Module):
@@ -85,7 +82,9 @@ class Zoo(nn.Module):
 def test_compiled_gradient_of_another_network() -> None:
     net = shaken(Zoo())
     x = images(5, 2, 8)
-    torch.testing.assert_close(Program(net, (2, 8, 8))(x).double(), by_autograd(net, x), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        Program(net, (2, 8, 8))(x, threads=2).double(), by_autograd(net, x), rtol=1e-5, atol=1e-7
+    )
 
 
 class Branching(nn.Module):
@@ -178,6 +177,21 @@ def test_bf16_keeps_the_stationary_variance_of_a_gaussian() -> None:
     x, _ = langevin(energy, torch.zeros(10_000, 2), steps=200, step_size=0.2, noise=seeded(3))
     expected = 2 * 0.25 / (2 - 0.2**2 / (2 * 0.25))
     assert x.var().item() == pytest.approx(expected, rel=5 * (2 / 20_000) ** 0.5)
+
+
+@needs_compiler
+def test_a_walk_leaves_the_number_of_threads_as_it_was() -> None:
+    net, before, seen = shaken(SNGANEnergy(8, 4, 1)), torch.get_num_threads(), []
+
+    def noise(x: Tensor) -> Tensor:
+        seen.append(torch.get_num_threads())
+        return torch.zeros_like(x)
+
+    energy = prepare(net, temperature=0.1)
+    for _ in range(2):
+        langevin(energy, images(9, 1, 8), steps=2, step_size=0.1, noise=noise)
+        assert torch.get_num_threads() == before
+    assert seen[-1] == 1
 
 
 def test_combined_energies_combine_gradients() -> None:

@@ -135,7 +135,7 @@ def _torchebm(energy: Energy, x: Tensor) -> Callable[[int], Any] | None:
     except ImportError:
         return None
 
-    class Peer(BaseModel):
+    class Peer(BaseModel):  # type: ignore[misc, unused-ignore]  # Any where torchebm is not installed
         def forward(self, x: Tensor) -> Tensor:
             return energy(x) / TEMPERATURE
 

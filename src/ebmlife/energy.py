@@ -1,7 +1,7 @@
 """Energies and how they combine. An energy is any callable from states (B, ...) to one number each (B,)."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +92,8 @@ def total(*terms: Energy) -> Energy:
 def frozen(energy: Energy) -> Iterator[Energy]:
     """Within: parameters need no gradient and modules are in eval mode; afterwards all is as it was.
 
-    Only the gradient with respect to x is wanted while walking, so that half of the backward pass is saved.
+    Only the gradient with respect to x is wanted while walking, so that half of the backward pass is saved. A module
+    with more to arrange for a walk does so in its context manager `walking`.
     """
     if not isinstance(energy, nn.Module):
         yield energy
@@ -104,7 +105,12 @@ def frozen(energy: Energy) -> Iterator[Energy]:
             parameter.requires_grad_(False)
         for module in training:
             module.training = False
-        yield energy
+        with ExitStack() as stack:
+            for module in energy.modules():
+                walking: Callable[[], AbstractContextManager[None]] | None = getattr(module, "walking", None)
+                if walking is not None:
+                    stack.enter_context(walking())
+            yield energy
     finally:
         for parameter in trainable:
             parameter.requires_grad_(True)

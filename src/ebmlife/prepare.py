@@ -1,6 +1,8 @@
 """The fastest gradient of a network's energy that this machine has. The network's mathematics stay in its `forward`."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -54,6 +56,7 @@ class _Full(nn.Module):
         super().__init__()
         self.net, self._compiled = net, compiled
         self._torch = [_by_torch(net, compiled)]  # in a list: it is no submodule of its own
+        self._threads: int | None = None  # while walking, those of the walk; else PyTorch's
         self._programs: dict[tuple[tuple[int, ...], int], Program | None] = {}  # by shape of a state, size of a block
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,11 +66,28 @@ class _Full(nn.Module):
     def gradient(self, x: Tensor) -> Tensor:
         if x.dtype != torch.float32 or x.device.type != "cpu" or len(x) < _FEWEST:
             return gradient(self._torch[0], x)
-        shape, images = tuple(x.shape[1:]), 8 if len(x) < 16 * torch.get_num_threads() else 16  # work for every thread
+        threads = self._threads or torch.get_num_threads()
+        shape, images = tuple(x.shape[1:]), 8 if len(x) < 16 * threads else 16  # work for every thread
         if (shape, images) not in self._programs:
             self._programs[shape, images] = _program(self.net, shape, images)
         program = self._programs[shape, images]
-        return gradient(self._torch[0], x) if program is None else program(x)
+        return gradient(self._torch[0], x) if program is None else program(x, threads=threads)
+
+    @contextmanager
+    def walking(self) -> Iterator[None]:
+        """Keeps PyTorch's own threads asleep beside the program's: woken by each small operation of a step, they spin
+        for milliseconds on the very cores that the next gradient needs."""
+        threads = torch.get_num_threads()
+        if self._threads is not None or not any(self._programs.values()):
+            yield
+            return
+        try:
+            self._threads = threads
+            torch.set_num_threads(1)
+            yield
+        finally:
+            self._threads = None
+            torch.set_num_threads(threads)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "_Full":
         return _Full(copy.deepcopy(self.net, memo), self._compiled)  # programs point into this one's weights

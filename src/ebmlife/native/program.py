@@ -1,6 +1,7 @@
 """The gradient of a network's energy with respect to x, by the compiled library: see program.c."""
 
 import functools
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,12 +34,12 @@ class Program:
         self._workspaces: list[Tensor] = []
         self._versions: list[tuple[int, int]] = []
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, *, threads: int) -> Tensor:
         self._refresh()
         x = x.detach().contiguous()
         gradient = torch.empty_like(x)
         blocks = -(-len(x) // self._images)
-        workers = max(1, min(torch.get_num_threads(), blocks))
+        workers = max(1, min(threads, blocks))
         cuts = [min(len(x), self._images * (blocks * i // workers)) for i in range(workers + 1)]
         while len(self._workspaces) < workers:
             self._workspaces.append(_aligned(self._lanes * self._images))
@@ -142,4 +143,4 @@ def _aligned(floats: int) -> Tensor:
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
     """Threads of our own: OpenMP's spin while they wait, and on a shared machine that stops the work itself."""
-    return ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="ebmlife")
+    return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="ebmlife")
