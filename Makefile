@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test bench check format
+.PHONY: help setup demo test bench results-shortrun check format
 
 help:
 	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
+	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
 	@echo "make check   lint, formatting and types"
 	@echo "make setup   only the set-up: .venv with the package and its tools"
 
@@ -28,6 +29,9 @@ test: setup
 bench: setup
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[bench]'
 	$(BIN)/ebmlife bench
+
+results-shortrun: setup
+	$(BIN)/python results/shortrun.py
 
 check: setup
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ from ebmlife import __version__, build, output, recipes, run
 from ebmlife.bench import bench
 from ebmlife.demo import demo
 from ebmlife.errors import BadInput, Diverged, nearest
+from ebmlife.exam import score_samples
 from ebmlife.recipe import Recipe, override
 from ebmlife.run import Outcome
 
@@ -95,6 +96,12 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     sample.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
     sample.add_argument("--device", default="auto")
+    fid = command("fid", _fid, "measure how far a run's samples are from its data")
+    fid.add_argument("folder", type=Path)
+    fid.add_argument("--n", type=int, default=2000, help="how many samples (default: %(default)s)")
+    fid.add_argument("--steps", default=None, help="Langevin steps, also several: 0,30,60; default: the recipe's")
+    fid.add_argument("--seed", type=int, default=0)
+    fid.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     speed = command("bench", _bench, "measure how fast Langevin is on this machine, as ratios in one run")
     speed.add_argument("--out", type=Path, default=Path("runs/bench"), help="default: %(default)s")
     speed.add_argument("--rounds", type=int, default=5)
@@ -158,6 +165,21 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
     output.write(options.out, states, n=options.n, shape=model.shape)
     print(f"{options.n} samples: {options.out}")
     return 0
+
+
+def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    model = build.load(options.folder, update=options.update)
+    for steps in _counts(options.steps) if options.steps else [model.recipe.sampling_steps]:
+        score = score_samples(model, n=options.n, steps=steps, seed=options.seed)
+        print(f"{steps} Langevin steps: {score.name} {score.value:.3f}")
+    return 0
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise BadInput(f"--steps takes whole numbers with commas between them, not {text!r}") from error
 
 
 def _bench(options: argparse.Namespace, changes: dict[str, str]) -> int:

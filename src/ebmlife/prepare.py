@@ -12,7 +12,7 @@ from ebmlife.energy import Energy, gradient, tempered
 from ebmlife.errors import BadInput, nearest
 from ebmlife.native import Program, Unsupported, fingerprint
 
-_FEWEST = 4  # images: of a block that is less than half full, more is wasted than won
+_FEWEST = 8  # images: of a block that is less than full, more is wasted than won
 Precision = Literal["auto", "f32", "bf16"]
 Compile = Literal["auto", "on", "off"]
 

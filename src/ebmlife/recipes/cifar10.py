@@ -3,10 +3,11 @@
 from typing import Any
 
 from ebmlife.recipe import part
-from ebmlife.recipes.registry import named
+from ebmlife.recipes.registry import compared, named
 
 
 @named
+@compared
 def cifar10_shortrun() -> dict[str, Any]:
     """The paper's shortrun synthesis of CIFAR-10, to the last digit of its tables (needs a GPU).
 

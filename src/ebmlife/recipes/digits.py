@@ -3,10 +3,11 @@
 from typing import Any
 
 from ebmlife.recipe import part
-from ebmlife.recipes.registry import named
+from ebmlife.recipes.registry import compared, named
 
 
 @named
+@compared
 def digits_shortrun() -> dict[str, Any]:
     """Hybrid shortrun synthesis of 8x8 digits: what `ebmlife demo` trains.
 

@@ -1,0 +1,134 @@
+"""The figures of docs/results/shortrun.md, by real runs: `make results-shortrun`. Stopped and called again, it goes on.
+
+Runs lie in runs/results/shortrun; a run that is finished and scored is not touched again.
+"""
+
+import json
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+from rich.console import Console
+
+from ebmlife import build, checkpoint, pictures, recipes, run, watch
+from ebmlife.data import digits
+from ebmlife.demo import diversity
+from ebmlife.exam import fd_digits, score_samples
+from ebmlife.files import whole
+from ebmlife.recipe import override
+
+ROOT = Path(__file__).parent.parent
+RUNS, PAGE = ROOT / "runs" / "results" / "shortrun", ROOT / "docs" / "results" / "shortrun.md"
+VARIANTS = {
+    "hybrid": "digits-shortrun",
+    "cooperative": "digits-shortrun-coop",
+    "persistent, noise": "digits-shortrun-persistent",
+    "data": "digits-shortrun-data",
+    "noise": "digits-shortrun-noise",
+}
+SEEDS, SAMPLES = (0, 1, 2), 2000
+T_95 = 4.303  # Student's t of 2 degrees of freedom, for a 95 % interval of three seeds
+
+
+@dataclass(frozen=True)
+class Scores:
+    samples: float  # fd_digits after the recipe's sampling steps from its start
+    start: float  # of the start itself, before any step
+    bank: float | None  # of the states that training kept
+    diversity: float  # mean distance of pairs of samples, relative to that of data
+    minutes: float
+    updates: int
+    recipe_hash: str
+
+
+def scored(name: str, seed: int, console: Console) -> Scores:
+    """Trains (or goes on, or finds) one run, and scores it."""
+    folder = RUNS / f"{name}-seed{seed}"
+    if not (folder / "scores.json").exists():
+        recipe = build.resolve(override(build.resolve(recipes.get(name)), {"seed": str(seed)}))
+        console.print(f"{folder.name}: {recipe.updates} updates", highlight=False)
+        outcome = run.resume(folder, console=console) if folder.exists() else run.begin(recipe, folder, console=console)
+        if not outcome.finished:
+            raise SystemExit("stopped and saved; the same command goes on")
+        with whole(folder / "scores.json") as unfinished:
+            unfinished.write_text(json.dumps(_score(folder)))
+    return Scores(**json.loads((folder / "scores.json").read_text()))
+
+
+def _score(folder: Path) -> dict[str, object]:
+    model = build.load(folder)
+    at = checkpoint.choose(folder, None)
+    assert at is not None
+    state, _ = checkpoint.load(checkpoint.path(folder, at))
+    bank = state["trainer"]["chains"].get("x")
+    samples = model.sample(SAMPLES, seed=1)
+    data = digits()
+    lines = watch.read_log(folder / "log.jsonl")
+    return {
+        "samples": fd_digits([samples]).value,
+        "start": score_samples(model, n=SAMPLES, steps=0, seed=1).value,
+        "bank": None if bank is None else fd_digits([bank[:SAMPLES]]).value,
+        "diversity": diversity(samples) / diversity(data.take(torch.arange(len(data)))),
+        "minutes": sum(1 / line["updates_per_second"] for line in lines) / 60,
+        "updates": at,
+        "recipe_hash": model.recipe.hash,
+    }
+
+
+def interval(values: list[float]) -> str:
+    """Mean and 95 % interval over the seeds."""
+    half = T_95 * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.mean(values):.1f} ± {half:.1f}"
+
+
+def page(scores: dict[str, list[Scores]]) -> str:
+    rows = []
+    for title, entries in scores.items():
+        banks = [entry.bank for entry in entries if entry.bank is not None]
+        hashes = ", ".join(f"`{entry.recipe_hash}`" for entry in entries)
+        each = ", ".join(f"{entry.samples:.1f}" for entry in entries)
+        cells = [
+            title,
+            f"`{VARIANTS[title]}`",
+            interval([entry.samples for entry in entries]),
+            each,
+            interval([entry.start for entry in entries]),
+            interval(banks) if banks else "no bank",
+            f"{statistics.mean(entry.diversity for entry in entries):.2f}",
+            f"{statistics.mean(entry.minutes for entry in entries):.1f}",
+            hashes,
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    updates = next(iter(scores.values()))[0].updates
+    return (
+        f"Command: `make results-shortrun`. Seeds {', '.join(map(str, SEEDS))}; {updates} updates each; `fd_digits` of "
+        f"{SAMPLES} samples\nagainst all 1,797 digits (lower is better), mean and 95 % interval over the seeds "
+        "(Student's t, 2 degrees\nof freedom).\n\n"
+        "| chains | recipe | samples | each seed | start alone | bank | diversity | minutes | recipe hashes |\n"
+        "|---|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def strips(scores: dict[str, list[Scores]]) -> Image.Image:
+    """Twenty samples of each, seed 0, one row each; data in the last."""
+    rows = [build.load(RUNS / f"{VARIANTS[title]}-seed0").sample(20, seed=1) for title in scores]
+    return pictures.grid(torch.cat([*rows, digits().take(torch.arange(20))]), columns=20)
+
+
+def main() -> None:
+    console = Console()
+    scores = {title: [scored(name, seed, console) for seed in SEEDS] for title, name in VARIANTS.items()}
+    pictures.save(PAGE.with_name("shortrun-digits.png"), strips(scores))
+    begin, end = "<!-- digits table -->\n", "<!-- end -->"
+    text = PAGE.read_text()
+    before, rest = text.split(begin)
+    after = rest.split(end, 1)[1]
+    with whole(PAGE) as unfinished:
+        unfinished.write_text(f"{before}{begin}{page(scores)}{end}{after}")
+    console.print(page(scores), markup=False, highlight=False, soft_wrap=True)
+
+
+main()

@@ -1,0 +1,76 @@
+"""Features of 8x8 digits: a small classifier that is trained once, in seconds, and cached."""
+
+import functools
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ebmlife.data import digits
+from ebmlife.files import whole
+from ebmlife.randomness import generator
+
+_VERSION = 1  # of the classifier: another one gives other distances
+
+
+class DigitsClassifier(nn.Module):
+    """(B, 1, 8, 8) in [-1, 1] -> logits (B, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv_1, self.conv_2 = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1)
+        self.hidden, self.out = nn.Linear(64 * 16, 64), nn.Linear(64, 10)
+
+    def features(self, x: Tensor) -> Tensor:
+        """(B, 64): what the Fréchet distance of digits is taken of."""
+        h = F.max_pool2d(F.relu(self.conv_2(F.relu(self.conv_1(x)))), 2)
+        return F.relu(self.hidden(h.flatten(1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.features(x))
+        return logits
+
+
+@functools.cache
+def digits_classifier() -> DigitsClassifier:
+    """The classifier, from the cache or trained now: the same weights on the same machine, frozen."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
+    file = cache / f"digits-classifier-{_VERSION}.safetensors"
+    classifier = DigitsClassifier()
+    if not file.exists():
+        with whole(file) as unfinished:
+            save_file(_trained().state_dict(), unfinished)
+    classifier.load_state_dict(load_file(file))
+    return classifier.eval().requires_grad_(False)
+
+
+def _trained(*, updates: int = 1500, batch: int = 128) -> DigitsClassifier:
+    """On four fifths of the digits, with noise on the images; the rest is for its test."""
+    data, rng = digits(), generator(0, "digits classifier")
+    assert data.labels is not None
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        classifier = DigitsClassifier()
+    optimizer = torch.optim.Adam(classifier.parameters(), lr=1e-3)
+    rows = training_rows()
+    for _ in range(updates):
+        chosen = rows[torch.randint(len(rows), (batch,), generator=rng)]
+        x = data.take(chosen)
+        x = x + 0.1 * torch.randn(x.shape, generator=rng)
+        optimizer.zero_grad()
+        F.cross_entropy(classifier(x), data.labels[chosen]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return classifier
+
+
+def training_rows() -> Tensor:
+    order = torch.randperm(len(digits()), generator=generator(0, "digits split"))
+    return order[: len(order) * 4 // 5]
+
+
+def held_out_rows() -> Tensor:
+    order = torch.randperm(len(digits()), generator=generator(0, "digits split"))
+    return order[len(order) * 4 // 5 :]

@@ -1,0 +1,56 @@
+"""The Fréchet distance of two sets of features, as FID takes it of Inception features."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ebmlife.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and covariance of features, in float64."""
+
+    mean: Tensor  # (D,)
+    covariance: Tensor  # (D, D)
+    count: int
+
+
+def moments(batches: Iterable[Tensor]) -> Moments:
+    """Of features (B, D) that come in batches; memory does not grow with their number."""
+    count, total, square = 0, torch.zeros(0), torch.zeros(0)
+    shift = torch.zeros(0)
+    for batch in batches:
+        features = batch.detach().double().cpu()
+        if count == 0:
+            shift = features[0]  # close to the mean, so that the sum of squares loses no digits
+            total, square = torch.zeros_like(shift), torch.zeros(len(shift), len(shift), dtype=torch.float64)
+        features = features - shift
+        count += len(features)
+        total += features.sum(0)
+        square += features.T @ features
+    if count < 2:
+        raise BadInput(f"a Fréchet distance needs at least 2 images on each side, got {count}")
+    mean = total / count
+    covariance = (square - count * torch.outer(mean, mean)) / (count - 1)
+    return Moments(mean + shift, covariance, count)
+
+
+def frechet_distance(a: Moments, b: Moments) -> float:
+    """|m_a - m_b|^2 + tr(C_a + C_b - 2 (C_a C_b)^(1/2)).
+
+    The eigenvalues of C_a C_b are those of C_a^(1/2) C_b C_a^(1/2), which is symmetric: its root is real and stable,
+    also where there are fewer images than features.
+    """
+    root = _root(a.covariance)
+    eigenvalues = torch.linalg.eigvalsh(root @ b.covariance @ root).clamp_min(0)
+    trace = a.covariance.trace() + b.covariance.trace() - 2 * eigenvalues.sqrt().sum()
+    return float((a.mean - b.mean).square().sum() + trace)
+
+
+def _root(covariance: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh(covariance)
+    root: Tensor = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+    return root
