@@ -16,7 +16,7 @@ from rich.console import Console
 from ebmlife import build, checkpoint, pictures, recipes, run, watch
 from ebmlife.data import digits
 from ebmlife.demo import diversity
-from ebmlife.exam import fd_digits, score_samples
+from ebmlife.exam import fd_digits
 from ebmlife.files import whole
 from ebmlife.recipe import override
 
@@ -68,9 +68,9 @@ def _score(folder: Path) -> dict[str, object]:
     data = digits()
     lines = watch.read_log(folder / "log.jsonl")
     return {
-        "samples": fd_digits([samples]).value,
-        "start": score_samples(model, n=SAMPLES, steps=0, seed=1).value,
-        "bank": None if bank is None else fd_digits([bank[:SAMPLES]]).value,
+        "samples": fd_digits([samples]),
+        "start": fd_digits([model.sample(SAMPLES, steps=0, seed=1)]),
+        "bank": None if bank is None else fd_digits([bank[:SAMPLES]]),
         "diversity": diversity(samples) / diversity(data.take(torch.arange(len(data)))),
         "minutes": sum(1 / line["updates_per_second"] for line in lines) / 60,
         "updates": at,

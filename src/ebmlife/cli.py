@@ -2,11 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor
 
 from ebmlife import __version__, build, output, recipes, run
 from ebmlife.bench import bench
@@ -99,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     fid = command("fid", _fid, "measure how far a run's samples are from its data")
     fid.add_argument("folder", type=Path)
     fid.add_argument("--n", type=int, default=2000, help="how many samples (default: %(default)s)")
-    fid.add_argument("--steps", default=None, help="Langevin steps, also several: 0,30,60; default: the recipe's")
+    fid.add_argument(
+        "--steps", default=None, help="Langevin steps: 0,30,60; default: 0 (the start alone) and the recipe's"
+    )
     fid.add_argument("--seed", type=int, default=0)
     fid.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     speed = command("bench", _bench, "measure how fast Langevin is on this machine, as ratios in one run")
@@ -169,10 +173,22 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = build.load(options.folder, update=options.update)
-    for steps in _counts(options.steps) if options.steps else [model.recipe.sampling_steps]:
-        score = score_samples(model, n=options.n, steps=steps, seed=options.seed)
-        print(f"{steps} Langevin steps: {score.name} {score.value:.3f}")
+    data = build.DATA.make(model.recipe.data)
+    counts = _counts(options.steps) if options.steps else [0, model.recipe.sampling_steps]
+    for steps in counts:
+        found = score_samples(model, data, n=options.n, steps=steps, seed=options.seed, progress=_progress)
+        print(f"{steps:>7} Langevin steps  ", "  ".join(f"{name} {value:.4g}" for name, value in found.items()))
     return 0
+
+
+def _progress(batches: Iterable[Tensor], total: int, what: str) -> Iterator[Tensor]:
+    """A bar with the time left, on a terminal."""
+    console = Console(stderr=True)
+    with Progress(*Progress.get_default_columns(), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        for batch in batches:
+            yield batch
+            bar.advance(task, len(batch))
 
 
 def _counts(text: str) -> list[int]:

@@ -49,9 +49,8 @@ def test_fd_digits_behaves_as_a_distance_of_images_should() -> None:
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
     real = data.take(order)
     half, few = fd_digits([real[:900]]), fd_digits([real[:200]])
-    assert half.name == "fd_digits_900"
-    noisy = [fd_digits([real[:900] + s * torch.randn(900, 1, 8, 8)]).value for s in (0.1, 0.3, 0.6, 1.0)]
-    noise = fd_digits([2 * torch.rand(900, 1, 8, 8) - 1]).value
-    assert half.value < few.value  # the more images, the nearer
-    assert [half.value, *noisy] == sorted([half.value, *noisy])  # it grows with added noise
-    assert noise > 20 * half.value
+    noisy = [fd_digits([real[:900] + s * torch.randn(900, 1, 8, 8)]) for s in (0.1, 0.3, 0.6, 1.0)]
+    noise = fd_digits([2 * torch.rand(900, 1, 8, 8) - 1])
+    assert half < few  # the more images, the nearer
+    assert [half, *noisy] == sorted([half, *noisy])  # it grows with added noise
+    assert noise > 20 * half

@@ -50,6 +50,11 @@ def frechet_distance(a: Moments, b: Moments) -> float:
     return float((a.mean - b.mean).square().sum() + trace)
 
 
+def shortened(count: int) -> str:
+    """A sample size as it stands in a score's name: 50000 -> '50k'."""
+    return f"{count // 1000}k" if count % 1000 == 0 else str(count)
+
+
 def _root(covariance: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance)
     root: Tensor = (vectors * values.clamp_min(0).sqrt()) @ vectors.T

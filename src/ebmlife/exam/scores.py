@@ -1,37 +1,72 @@
-"""One number for how far a model's samples are from its data."""
+"""How far a model's samples are from its data: Fréchet distances and their kin, by names that carry the sample size."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ebmlife.data import Dataset, digits
 from ebmlife.errors import BadInput
 from ebmlife.exam.digits import digits_classifier
-from ebmlife.exam.frechet import Moments, frechet_distance, moments
+from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
+from ebmlife.exam.inception import FEWEST, inception, scores
+from ebmlife.files import whole
 from ebmlife.model import Model
 
-
-@dataclass(frozen=True)
-class Score:
-    name: str  # carries the number of images: fd_digits_2k
-    value: float
-    count: int
+Progress = Callable[[Iterable[Tensor], int, str], Iterable[Tensor]]  # batches, images in all, what they are
 
 
-def fd_digits(samples: Iterable[Tensor]) -> Score:
+def _silent(batches: Iterable[Tensor], total: int, what: str) -> Iterable[Tensor]:
+    return batches
+
+
+def score_samples(
+    model: Model, data: Dataset, *, n: int, steps: int, seed: int = 0, progress: Progress = _silent
+) -> dict[str, float]:
+    """The scores that fit the data, of n samples after so many Langevin steps from the model's start.
+
+    Digits have `fd_digits`; colour and larger images FID, KID, precision and recall against as many images of the data.
+    """
+    if len(data.shape) != 3:
+        raise BadInput(f"scores are of images, and the data are states of shape {data.shape}")
+    if model.recipe.data.kind == "digits":
+        samples = progress(model.stream(n, steps=steps, seed=seed), n, f"samples, {steps} steps")
+        return {f"fd_digits_{shortened(n)}": fd_digits(samples)}
+    if min(n, len(data)) < FEWEST:
+        raise BadInput(f"FID needs at least {FEWEST} samples and images of data, got {n} and {len(data)}; raise --n")
+    reference = reference_features(data, n, progress=progress)
+    samples = progress(model.stream(n, steps=steps, seed=seed, batch=32), n, f"samples, {steps} steps")
+    return scores(inception().of(samples), reference)
+
+
+def fd_digits(samples: Iterable[Tensor]) -> float:
     """The Fréchet distance of 8x8 grey images to all 1,797 digits, in features of a small classifier. It is no FID."""
-    of_samples = moments(map(digits_classifier().features, samples))
-    value = frechet_distance(_of_digits(), of_samples)
-    return Score(f"fd_digits_{shortened(of_samples.count)}", value, of_samples.count)
+    return frechet_distance(_of_digits(), moments(map(digits_classifier().features, samples)))
 
 
-def score_samples(model: Model, *, n: int, steps: int, seed: int = 0) -> Score:
-    """The score that fits the model's data, of n samples after so many Langevin steps from its start."""
-    if model.recipe.data.kind != "digits":
-        raise BadInput(f"there is no score for data {model.recipe.data.kind!r} yet; only for 'digits'")
-    return fd_digits(model.stream(n, steps=steps, seed=seed))
+def reference_features(data: Dataset, n: int, *, progress: Progress = _silent) -> Tensor:
+    """Inception features of n images spread over the data set; computed once and cached."""
+    rows = torch.linspace(0, len(data) - 1, min(n, len(data))).round().long()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
+    file = cache / f"inception-features-{_fingerprint(data, rows)}.safetensors"
+    if not file.exists():
+        batches = (data.take(part) for part in rows.split(32))
+        features = inception().of(progress(batches, len(rows), "data"))
+        with whole(file) as unfinished:
+            save_file({"features": features}, unfinished)
+    return load_file(file)["features"]
+
+
+def _fingerprint(data: Dataset, rows: Tensor) -> str:
+    """Names a data set by its size and what some of its images are."""
+    some = data.take(rows[:: max(1, len(rows) // 64)])
+    digest = hashlib.sha256(f"{len(data)}/{tuple(data.shape)}/{len(rows)}".encode())
+    digest.update(some.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _of_digits() -> Moments:
@@ -42,8 +77,3 @@ def in_batches(data: Dataset, size: int = 512) -> Iterator[Tensor]:
     """All of a data set, in order."""
     for first in range(0, len(data), size):
         yield data.take(torch.arange(first, min(len(data), first + size)))
-
-
-def shortened(count: int) -> str:
-    """50000 -> '50k'."""
-    return f"{count // 1000}k" if count % 1000 == 0 else str(count)

