@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test bench results-shortrun check format
+.PHONY: help setup demo test bench results-shortrun results-stability check format
 
 help:
 	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
@@ -32,6 +32,9 @@ bench: setup
 
 results-shortrun: setup
 	$(BIN)/python results/shortrun.py
+
+results-stability: setup
+	$(BIN)/python results/stability.py
 
 check: setup
 	$(BIN)/ruff check

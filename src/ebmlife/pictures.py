@@ -105,6 +105,17 @@ def bars(groups: dict[str, dict[str, float]], *, title: str) -> Image.Image:
     return _rendered(figure)
 
 
+def curves(lines: dict[str, dict[int, float]], *, title: str, x: str, y: str) -> Image.Image:
+    """One line for each name, of values at whole numbers."""
+    figure = _figure(8, 4.5)
+    axes = figure.add_subplot()
+    for name, points in lines.items():
+        axes.plot(list(points), list(points.values()), marker=".", label=name)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.legend()
+    return _rendered(figure)
+
+
 def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
     """mean of a(t + lag) b(t) over the updates t where both exist, weighted as the authors' plot does (1 / length)."""
     if abs(lag) >= len(a):

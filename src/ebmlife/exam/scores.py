@@ -54,7 +54,7 @@ def reference_features(data: Dataset, n: int, *, progress: Progress = _silent) -
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
     file = cache / f"inception-features-{_fingerprint(data, rows)}.safetensors"
     if not file.exists():
-        batches = (data.take(part) for part in rows.split(32))
+        batches = (data.take(part) for part in torch.split(rows, 32))
         features = inception().of(progress(batches, len(rows), "data"))
         with whole(file) as unfinished:
             save_file({"features": features}, unfinished)
