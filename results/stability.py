@@ -68,7 +68,7 @@ def main() -> None:
     plot = pictures.curves(lines, title="diversity of shortrun samples", x="update", y="relative to data")
     pictures.save(PAGE.with_name("stability-digits-curves.png"), plot)
     text = (
-        f"Command: `make results-stability`. Seed {SEED}, {UPDATES} updates, {SAMPLES} samples every {EVERY} updates.\n\n"
+        f"Command: `make results-stability`. Seed {SEED}, {UPDATES} updates, {SAMPLES} samples every {EVERY}.\n\n"
         "| chains, generator | diversity, mean of the last 5 | lowest | recipe hash |\n|---|---|---|---|\n"
     )
     before, rest = PAGE.read_text().split(BEGIN)

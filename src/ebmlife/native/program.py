@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.native.library import Operation, library
-from ebmlife.native.lowering import Step, Unsupported, lower
+from ebmlife.native.lowering import lower
+from ebmlife.native.steps import Step, Unsupported
 
 
 class Program:
