@@ -25,6 +25,7 @@ def test_commands_then_python(tmp_path: Path) -> None:
     assert "digits-shortrun" in output
     assert "done: 150 updates" in output
     assert (tmp_path / "samples.png").stat().st_size > 1000
+    assert "fd_digits_500" in output
     lines = run(sys.executable, "-W", "error", "-c", block("python")).splitlines()
     assert abs(float(lines[0].split()[0]) - 0.5) < 0.05
     assert lines[-1].startswith("20 ")

@@ -245,3 +245,17 @@ def test_recipes_are_frozen(section: Any, field: str) -> None:
 def test_a_generator_start_needs_a_generator() -> None:
     with pytest.raises(BadInput, match=r"start\.kind 'generator' needs the section 'generator'"):
         changed(generator="none")
+
+
+def test_comparisons_change_the_initialisation_and_nothing_else() -> None:
+    hybrid = build.resolve(recipes.get("cifar10-shortrun"))
+    for suffix, start, kind in (
+        ("coop", "generator", "fresh"),
+        ("persistent", "uniform", "persistent"),
+        ("noise", "uniform", "fresh"),
+        ("data", "data", "fresh"),
+    ):
+        other = build.resolve(recipes.get(f"cifar10-shortrun-{suffix}"))
+        assert (other.start.kind, other.chains.kind) == (start, kind)
+        changed = {line.split(":")[0].split(".")[0] for line in differences(hybrid, other)}
+        assert changed <= {"start", "chains", "generator"}

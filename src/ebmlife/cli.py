@@ -3,14 +3,16 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+import torch
 from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from ebmlife import __version__, build, output, recipes, run
+from ebmlife import __version__, build, checkpoint, output, pictures, recipes, run
 from ebmlife.bench import bench
 from ebmlife.demo import demo
 from ebmlife.errors import BadInput, Diverged, nearest
@@ -104,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     fid.add_argument(
         "--steps", default=None, help="Langevin steps: 0,30,60; default: 0 (the start alone) and the recipe's"
     )
+    fid.add_argument("--checkpoints", action="store_true", help="every checkpoint of the run, and the best of them")
     fid.add_argument("--seed", type=int, default=0)
     fid.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     speed = command("bench", _bench, "measure how fast Langevin is on this machine, as ratios in one run")
@@ -174,11 +177,40 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = build.load(options.folder, update=options.update)
     data = build.DATA.make(model.recipe.data)
-    counts = _counts(options.steps) if options.steps else [0, model.recipe.sampling_steps]
-    for steps in counts:
-        found = score_samples(model, data, n=options.n, steps=steps, seed=options.seed, progress=_progress)
-        print(f"{steps:>7} Langevin steps  ", "  ".join(f"{name} {value:.4g}" for name, value in found.items()))
+    score = partial(score_samples, data=data, n=options.n, seed=options.seed, progress=_progress)
+    if options.checkpoints:
+        steps = _counts(options.steps)[0] if options.steps else model.recipe.sampling_steps
+        models = {update: build.load(options.folder, update=update) for update in checkpoint.updates(options.folder)}
+        found = _scored({update: partial(score, model, steps=steps) for update, model in models.items()}, "update")
+        name = next(iter(next(iter(found.values()))))
+        best = min(found, key=lambda update: found[update][name])
+        print(f"best: update {best}, {name} {found[best][name]:.4g}")
+        file = _plot(options.folder / "fid-checkpoints.png", found, "update")
+    else:
+        counts = _counts(options.steps) if options.steps else [0, model.recipe.sampling_steps]
+        found = _scored({steps: partial(score, model, steps=steps) for steps in counts}, "Langevin steps")
+        file = _plot(options.folder / "fid-steps.png", found, "Langevin steps")
+        ages = [model.sample(10, steps=steps, seed=options.seed) for steps in counts]  # the same chains growing old
+        pictures.save(options.folder / "fid-steps-strips.png", pictures.grid(torch.cat(ages), columns=10))
+        print(f"strips, a row for each number of steps: {options.folder / 'fid-steps-strips.png'}")
+    print(f"plot: {file}")
     return 0
+
+
+def _scored(cases: dict[int, Callable[[], dict[str, float]]], of: str) -> dict[int, dict[str, float]]:
+    """Every case's scores, printed as they come."""
+    found = {}
+    for key, score in cases.items():
+        found[key] = score()
+        print(f"{of} {key:>7}  ", "  ".join(f"{name} {value:.4g}" for name, value in found[key].items()), flush=True)
+    return found
+
+
+def _plot(file: Path, found: dict[int, dict[str, float]], x: str) -> Path:
+    name = next(iter(next(iter(found.values()))))
+    line = {name: {key: scores[name] for key, scores in found.items()}}
+    pictures.save(file, pictures.curves(line, title=str(file.parent), x=x, y=name))
+    return file
 
 
 def _progress(batches: Iterable[Tensor], total: int, what: str) -> Iterator[Tensor]:

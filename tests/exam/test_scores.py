@@ -5,12 +5,13 @@ import torch
 from conftest import small_digits
 from rich.console import Console
 
-from ebmlife import build, run
+from ebmlife import build, langevin, run
 from ebmlife.cli import main
 from ebmlife.data import InMemory, digits
 from ebmlife.errors import BadInput
 from ebmlife.exam import score_samples
 from ebmlife.exam.scores import in_batches
+from ebmlife.randomness import Streams, normal
 
 
 @pytest.fixture
@@ -28,9 +29,26 @@ def test_digits_have_their_own_distance_never_called_fid(folder: Path) -> None:
 def test_the_command_shows_the_start_beside_the_samples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fid", str(folder), "--n", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:1] for line in lines] == [["0"], ["2"]]
-    assert all("fd_digits_20" in line for line in lines)
+    assert [line.split()[2] for line in lines[:2]] == ["0", "2"]
+    assert all("fd_digits_20" in line for line in lines[:2])
+    assert (folder / "fid-steps.png").exists()
+    assert (folder / "fid-steps-strips.png").exists()
     assert main(["fid", str(folder), "--n", "20", "--steps", "0,x"]) == 2
+
+
+def test_the_command_finds_the_best_checkpoint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fid", str(folder), "--n", "20", "--checkpoints"]) == 0
+    assert "best: update 6, fd_digits_20" in capsys.readouterr().out
+    assert (folder / "fid-checkpoints.png").exists()
+
+
+def test_samples_of_more_steps_are_the_same_chains_grown_older(folder: Path) -> None:
+    model, streams = build.load(folder), Streams(3)
+    noise, step_size = normal(streams["langevin"]), model.recipe.langevin.step_size
+    x = model.start(9, rng=streams["births"]).x
+    for age, more in ((2, 2), (5, 3)):
+        x, _ = langevin(model.energy, x, steps=more, step_size=step_size, noise=noise)
+        assert torch.equal(x, model.sample(9, steps=age, seed=3))
 
 
 def test_all_of_the_data_comes_once_in_order() -> None:

@@ -33,3 +33,31 @@ def cifar10_shortrun() -> dict[str, Any]:
         "sampling_steps": 350,
         "checkpoint": {"every": 1000, "keep": 2, "keep_every": 10_000},
     }
+
+
+@named
+@compared
+def cifar10_shortrun_small() -> dict[str, Any]:
+    """Hybrid shortrun synthesis of CIFAR-10 with narrow networks and fewer steps: hours on two cores.
+
+    Measured here: not yet.
+
+        ebmlife train cifar10-shortrun-small --out runs/cifar10-small
+    """
+    optimizer = {"learning_rate": "3e-4, 1e-4 @ 3000", "ema": 0.999}
+    return {
+        "updates": 4000,
+        "batch": 64,
+        "data": part("cifar10"),
+        "data_noise": 0.03,
+        "net": part("sngan", width=32),
+        "temperature": 1e-3,
+        "langevin": {"step_size": 0.01, "steps": 40},
+        "start": part("generator"),
+        "chains": part("persistent", size=5000, rejuvenate=0.5, rounds=2),
+        "optimizer": optimizer,
+        "generator": {"net": part("sngan", width=64, latent=128, batch_norm=True), "optimizer": optimizer},
+        "sampling_steps": 80,
+        "watch": {"pictures_every": 250},
+        "checkpoint": {"every": 250},
+    }
