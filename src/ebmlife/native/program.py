@@ -145,3 +145,6 @@ def _aligned(floats: int) -> Tensor:
 def _pool() -> ThreadPoolExecutor:
     """Threads of our own: OpenMP's spin while they wait, and on a shared machine that stops the work itself."""
     return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="ebmlife")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not follow into a child
