@@ -131,4 +131,5 @@ def main() -> None:
     console.print(page(scores), markup=False, highlight=False, soft_wrap=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -76,4 +76,5 @@ def main() -> None:
         unfinished.write_text(before + BEGIN + text + "\n".join(table) + "\n" + END + rest.split(END, 1)[1])
 
 
-main()
+if __name__ == "__main__":
+    main()

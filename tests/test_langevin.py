@@ -6,6 +6,7 @@ from torch import nn
 
 from ebmlife import langevin, seeded
 from ebmlife.energy import gaussian, tempered
+from ebmlife.errors import BadInput
 from ebmlife.langevin import Walk
 from ebmlife.nets import SNGANEnergy
 from ebmlife.schedule import Phase, Piecewise
@@ -93,3 +94,16 @@ def test_memory_of_a_walk_does_not_grow_with_its_steps() -> None:
 
     langevin(net, torch.zeros(2, 1, 8, 8), steps=5, step_size=0.1, noise=noise)
     assert len(set(alive)) == 1  # one buffer, updated in place
+
+
+def test_states_may_be_numbers_and_gradients_expanded() -> None:
+    x, _ = langevin(lambda x: x**2, torch.ones(4), steps=1, step_size=0.1, noise=torch.zeros_like)
+    torch.testing.assert_close(x, torch.full((4,), 1 - 0.1**2))
+    y, _ = langevin(lambda x: x.sum(1), torch.zeros(4, 2), steps=1, step_size=1.0, noise=torch.zeros_like, clip=0.1)
+    torch.testing.assert_close(y, torch.full((4, 2), -0.1 / 2**0.5))
+
+
+@pytest.mark.parametrize(("steps", "step_size"), [(-1, 0.1), (1, 0.0), (1, -0.1), (1, float("nan"))])
+def test_impossible_walks_are_refused(steps: int, step_size: float) -> None:
+    with pytest.raises(BadInput, match="langevin needs"):
+        langevin(gaussian(1.0), torch.zeros(2, 2), steps=steps, step_size=step_size)

@@ -1,6 +1,7 @@
 """Every fast path against the plain one."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from ebmlife.native import Program, Unsupported
 from ebmlife.native.library import library
 from ebmlife.nets import PerceptronEnergy, SNGANEnergy
 from ebmlife.nets.sngan import SIZES
+from ebmlife.prepare import _threads as fast_threads
 from ebmlife.prepare import has_bf16
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
@@ -200,6 +202,122 @@ def test_combined_energies_combine_gradients() -> None:
     plain = total(lambda x: net(x) / 0.1, lambda x: x.flatten(1).square().sum(1) / (2 * 0.5**2))
     fast = total(tempered(prepare(net, precision="f32"), 0.1), gaussian(0.5))
     torch.testing.assert_close(gradient(fast, x), gradient(plain, x), rtol=1e-4, atol=1e-6)
+
+
+class Tail(nn.Module):
+    """Something, then a convolution, the mean and a linear layer: fit for a program but for the something."""
+
+    def __init__(self, something: nn.Module) -> None:
+        super().__init__()
+        self.something, self.conv, self.linear = something, nn.Conv2d(1, 3, 3, padding=1), nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(F.relu(self.conv(self.something(x))).mean((2, 3))).squeeze(1)
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.add(x, F.relu(x), alpha=0.1)
+
+
+class InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.relu = nn.Conv2d(1, 1, 3, padding=1), nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        return self.conv(self.relu(x)) + x  # the x that was rectified in place
+
+
+class Hooked(nn.Conv2d):
+    def __init__(self) -> None:
+        super().__init__(1, 1, 1)
+        self.register_forward_hook(lambda *arguments: 3 * arguments[-1])
+
+
+class Lengths(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(len(x), 1, 8, 8)
+
+
+class Optional(nn.Module):
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize(
+    "something",
+    [
+        nn.AvgPool2d(2, stride=1),
+        nn.AvgPool2d(2, divisor_override=1),
+        nn.AvgPool2d(2, padding=1),
+        Scaled(),
+        InPlace(),
+        nn.Sequential(Hooked()),
+        torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 1, 3)),
+        Lengths(),
+        Optional(),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_what_a_program_does_not_know_is_left_to_autograd(something: nn.Module) -> None:
+    net = shaken(Tail(something))
+    x = images(9, 1, 8)
+    torch.testing.assert_close(gradient(prepare(net), x), gradient(net, x), rtol=1e-4, atol=1e-6)
+
+
+def test_a_network_without_weights_is_no_obstacle() -> None:
+    class Bare(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.square().flatten(1).sum(1)
+
+    x = images(9, 1, 8)
+    torch.testing.assert_close(gradient(prepare(Bare()), x), 2 * x)
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_each_walk_takes_the_weights_of_its_beginning(precision: str) -> None:
+    """However they were changed: through .data, by assignment, or as a buffer."""
+    net = shaken(SNGANEnergy(8, 4, 1))
+    x = images(16, 1, 8)
+    energy = prepare(net, precision=precision)  # type: ignore[arg-type]
+
+    def walked(energy: object) -> Tensor:
+        y, _ = langevin(energy, x, steps=2, step_size=0.5, noise=torch.zeros_like)  # type: ignore[arg-type]
+        return y - x
+
+    walked(energy)
+    for change in ("data", "assign"):
+        if change == "data":
+            net.linear.weight.data.mul_(-3)
+        else:
+            weights = {name: 2 * value for name, value in net.state_dict().items()}
+            net.load_state_dict(weights, assign=True)
+        similarity = F.cosine_similarity(walked(energy).flatten(), walked(lambda x: net(x)).flatten(), dim=0)
+        assert similarity > (0.9999 if precision == "f32" else 0.97)
+
+
+@needs_compiler
+def test_threads_can_share_a_prepared_energy() -> None:
+    energy = prepare(shaken(SNGANEnergy(8, 16, 1)))
+    inputs = [images(40, 1, 8) * scale for scale in (1.0, 0.5, 2.0, 0.1)]
+    expected = [gradient(energy, x) for x in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            for got, wanted in zip(pool.map(lambda x: gradient(energy, x), inputs), expected, strict=True):
+                assert torch.equal(got, wanted)
+
+
+@needs_compiler
+def test_two_prepared_energies_in_one_walk_have_all_threads_each() -> None:
+    one, two = (prepare(shaken(SNGANEnergy(8, 4, 1))) for _ in range(2))
+    both, x, before = total(one, two), images(40, 1, 8), torch.get_num_threads()
+    gradient(both, x)
+    with frozen(both):
+        assert torch.get_num_threads() == 1
+        assert fast_threads.count() == before
+    assert torch.get_num_threads() == before
 
 
 def test_copies_are_independent() -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from ebmlife import Diverged, build, checkpoint, run, watch
 from ebmlife.errors import BadInput
 from ebmlife.recipe import Recipe, override
+from ebmlife.trainer import Trainer
 
 QUIET = Console(quiet=True)
 KINDS = {
@@ -144,6 +145,22 @@ def test_the_moving_average_is_saved_beside_the_raw_weights_and_sampled_by_defau
     assert all(torch.equal(averaged[name], value) for name, value in state["trainer"]["ebm"]["ema"].items())
     assert all(torch.equal(raw[name], value) for name, value in state["trainer"]["ebm"]["net"].items())
     assert any(not torch.equal(averaged[name], raw[name]) for name in raw)
+
+
+def test_an_allowed_change_is_in_the_checkpoint_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill right after it leaves a run that plain `resume` takes."""
+    folder = tmp_path / "run"
+    run.begin(small_digits(), folder, console=QUIET)
+
+    def killed(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Trainer, "fit", killed)
+    changed = {"updates": "8", "data_noise": "0.2"}
+    with pytest.raises(MemoryError):
+        run.resume(folder, change=lambda recipe: override(recipe, changed), allow_changes=True, console=QUIET)
+    monkeypatch.undo()
+    assert run.resume(folder, console=QUIET).update == 8
 
 
 def test_a_frozen_generator_travels_with_the_run(tmp_path: Path) -> None:

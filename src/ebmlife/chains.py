@@ -2,6 +2,7 @@
 
 Rejuvenation happens when states are drawn, with the generator of that moment. The paper's Algorithms 1 and 3 print it
 on return to the bank; its authors' code, and so its numbers, draw first. Then probability 1 is exactly `Fresh`.
+"Walked more than w times" is meant as the paper writes it: their code counts from the second walk on, one more.
 """
 
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Bank:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["x"].shape != self.x.shape:
             raise ValueError(f"a bank of {tuple(state['x'].shape)} was saved, one of {tuple(self.x.shape)} is wanted")
+        if (state["z"] is None) != (self.z is None):
+            raise ValueError("states with latents and states without them cannot take each other's place")
         self.x, self.z, self.age = state["x"], state["z"], state["age"]
 
 
@@ -160,6 +163,7 @@ class Maturing:
         burn_in_steps: int | None = None,  # Langevin steps of a burn-in walk; None: as many as the update bank's
     ) -> None:
         at_least(1, "chains", size=size, burn_in_size=burn_in_size, mature=mature)
+        at_least(0, "chains", burn_in_steps=burn_in_steps or 0)
         self.start, self.walk, self.mature = start, walk, mature
         self.burn_in_walk = walk if burn_in_steps is None else walk.with_steps(burn_in_steps)
         self.rng, self.births = streams["bank"], streams["births"]

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import NoReturn
 
 import torch
@@ -102,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--device", default="auto")
     fid = command("fid", _fid, "measure how far a run's samples are from its data")
     fid.add_argument("folder", type=Path)
-    fid.add_argument("--n", type=int, default=2000, help="how many samples (default: %(default)s)")
+    fid.add_argument("--n", type=int, help="how many samples (default: 2000 for digits, else 5000)")
     fid.add_argument(
         "--steps", default=None, help="Langevin steps: 0,30,60; default: 0 (the start alone) and the recipe's"
     )
@@ -177,7 +178,8 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = build.load(options.folder, update=options.update)
     data = build.DATA.make(model.recipe.data)
-    score = partial(score_samples, data=data, n=options.n, seed=options.seed, progress=_progress)
+    n = options.n or (2000 if model.recipe.data.kind == "digits" else 5000)
+    score = partial(score_samples, data=data, n=n, seed=options.seed, progress=_progress)
     if options.checkpoints:
         steps = _counts(options.steps)[0] if options.steps else model.recipe.sampling_steps
         models = {update: build.load(options.folder, update=update) for update in checkpoint.updates(options.folder)}
@@ -231,6 +233,10 @@ def _counts(text: str) -> list[int]:
 
 
 def _bench(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    if options.rounds < 1 or not 0 < options.seconds < float("inf"):
+        raise BadInput(
+            f"bench needs --rounds of at least 1 and --seconds above 0, got {options.rounds}, {options.seconds}"
+        )
     bench(options.out, Console(), rounds=options.rounds, seconds=options.seconds)
     return 0
 
@@ -243,5 +249,5 @@ def _ended(outcome: Outcome) -> int:
     if outcome.finished:
         print(f"done: {outcome.update} updates in {outcome.folder}")
     else:
-        print(f"stopped and saved at update {outcome.update}; go on with: ebmlife resume {outcome.folder}")
+        print(f"stopped and saved at update {outcome.update}; go on with: ebmlife resume {quote(str(outcome.folder))}")
     return 0

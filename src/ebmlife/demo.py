@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ebmlife import build, checkpoint, output, recipes, run, watch
 from ebmlife.data import digits
+from ebmlife.errors import BadInput
 from ebmlife.run import Outcome
 
 SAMPLES = 100
@@ -77,5 +78,8 @@ def diversity(x: Tensor) -> float:
 
 def _free(folder: Path) -> Path:
     """The folder, or the first of folder-2, folder-3, ... that is free."""
+    folder = folder.absolute() if not folder.name else folder
+    if not folder.name:
+        raise BadInput(f"--out {folder} cannot be a run's folder; name a new one")
     candidates = (folder.with_name(f"{folder.name}-{i}") for i in range(2, 1_000_000))
     return folder if not folder.exists() else next(path for path in candidates if not path.exists())

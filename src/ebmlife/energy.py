@@ -42,7 +42,7 @@ class _Gaussian(nn.Module):
         self.tau = tau
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1).square().sum(1) / (2 * self.tau**2)
+        return x.reshape(len(x), -1).square().sum(1) / (2 * self.tau**2)
 
     def gradient(self, x: Tensor) -> Tensor:
         return x.detach() / self.tau**2

@@ -18,12 +18,14 @@ def whole(path: Path) -> Iterator[Path]:
     On an error nothing is left, and what lay at `path` before still does. A disk that is full or read-only is a
     BadInput that names the path.
     """
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")  # another process may write it too
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        remove(unfinished)  # a kill may have left it
+        remove(unfinished)
         yield unfinished
         _flush(unfinished)
+        if path.is_dir():
+            remove(path)
         unfinished.rename(path)
         _flush(path.parent)
     except (OSError, SafetensorError) as error:
@@ -31,6 +33,17 @@ def whole(path: Path) -> Iterator[Path]:
         raise BadInput(f"cannot write {path}: {reason}") from error
     finally:
         remove(unfinished)
+
+
+def sweep(folder: Path) -> None:
+    """Removes what killed processes left unfinished in a folder that no other process writes to."""
+    for path in folder.glob(".*.unfinished"):
+        remove(path)
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
 
 
 def remove(path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.energy import Energy, frozen, gradient
+from ebmlife.errors import BadInput
 from ebmlife.randomness import Noise
 from ebmlife.schedule import Schedule, scheduled
 
@@ -29,15 +30,17 @@ def langevin(
 
     With `clip`, the gradient's part of a step is shortened to this length per state where it is longer.
     """
+    if steps < 0 or not step_size > 0:
+        raise BadInput(f"langevin needs steps of at least 0 and a step_size above 0, got {steps} and {step_size}")
     x = x.detach().clone(memory_format=torch.contiguous_format)
     magnitude = torch.zeros((), device=x.device)
     with frozen(energy):
         for _ in range(steps):
             slope = gradient(energy, x)
-            lengths = slope.flatten(1).norm(dim=1)
+            lengths = slope.reshape(len(x), -1).norm(dim=1)
             magnitude += lengths.mean()
             if clip is not None:
-                slope *= _shorten(lengths, to=2 * clip / step_size**2).view(-1, *[1] * (x.ndim - 1))
+                slope = slope * _shorten(lengths, to=2 * clip / step_size**2).view(-1, *[1] * (x.ndim - 1))
             x.sub_(slope, alpha=step_size**2 / 2).add_(noise(x), alpha=step_size)
     return x, Info(gradient=magnitude / max(steps, 1))
 

@@ -18,7 +18,7 @@ class Learner:
         optimizer: torch.optim.Optimizer,
         *,
         learning_rate: Schedule,
-        clip: float | None = None,  # largest norm of the whole gradient
+        clip: float | None = None,  # largest norm of the whole gradient (the authors clip each weight's by itself)
         ema: float = 0.999,
     ) -> None:
         self.net, self.optimizer, self.learning_rate, self.clip = net, optimizer, scheduled(learning_rate), clip

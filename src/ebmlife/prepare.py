@@ -1,6 +1,7 @@
 """The fastest gradient of a network's energy that this machine has. The network's mathematics stay in its `forward`."""
 
 import copy
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -28,7 +29,7 @@ def prepare(
     - "auto": bf16 where the hardware computes in it, else f32; never where it would be emulated.
 
     Where PyTorch does the work, `compile="on"` lets it compile the network (up to a minute, cached on disk) and "auto"
-    does so on CUDA only, which is unmeasured. The weights are those of `net` at any moment: it can go on learning.
+    does so on CUDA only, which is unmeasured. `net` can go on learning: each walk takes the weights of its beginning.
     """
     choices = {"auto": has_bf16(_device(net)), "f32": False, "bf16": True}
     if precision not in choices:
@@ -49,6 +50,37 @@ def has_bf16(device: torch.device) -> bool:
     return False
 
 
+class _Threads:
+    """PyTorch's own threads, kept asleep beside the program's: woken by each small operation of a step, they spin for
+    milliseconds on the very cores that the next gradient needs."""
+
+    def __init__(self) -> None:
+        self._lock, self._walks, self._count = threading.Lock(), 0, 1
+
+    def count(self) -> int:
+        """How many there are when they are awake."""
+        with self._lock:
+            return self._count if self._walks else torch.get_num_threads()
+
+    @contextmanager
+    def asleep(self) -> Iterator[None]:
+        with self._lock:
+            if self._walks == 0:
+                self._count = torch.get_num_threads()
+                torch.set_num_threads(1)
+            self._walks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._walks -= 1
+                if self._walks == 0:
+                    torch.set_num_threads(self._count)
+
+
+_threads = _Threads()
+
+
 class _Full(nn.Module):
     """float32: by the compiled program where there is one for this network and these states, else by autograd."""
 
@@ -56,7 +88,6 @@ class _Full(nn.Module):
         super().__init__()
         self.net, self._compiled = net, compiled
         self._torch = [_by_torch(net, compiled)]  # in a list: it is no submodule of its own
-        self._threads: int | None = None  # while walking, those of the walk; else PyTorch's
         self._programs: dict[tuple[tuple[int, ...], int], Program | None] = {}  # by shape of a state, size of a block
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,7 +97,7 @@ class _Full(nn.Module):
     def gradient(self, x: Tensor) -> Tensor:
         if x.dtype != torch.float32 or x.device.type != "cpu" or len(x) < _FEWEST:
             return gradient(self._torch[0], x)
-        threads = self._threads or torch.get_num_threads()
+        threads = _threads.count()
         shape, images = tuple(x.shape[1:]), 8 if len(x) < 16 * threads else 16  # work for every thread
         if (shape, images) not in self._programs:
             self._programs[shape, images] = _program(self.net, shape, images)
@@ -75,19 +106,14 @@ class _Full(nn.Module):
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        """Keeps PyTorch's own threads asleep beside the program's: woken by each small operation of a step, they spin
-        for milliseconds on the very cores that the next gradient needs."""
-        threads = torch.get_num_threads()
-        if self._threads is not None or not any(self._programs.values()):
+        for program in self._programs.values():
+            if program is not None:
+                program.forget()
+        if not any(self._programs.values()):
             yield
             return
-        try:
-            self._threads = threads
-            torch.set_num_threads(1)
+        with _threads.asleep():
             yield
-        finally:
-            self._threads = None
-            torch.set_num_threads(threads)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "_Full":
         return _Full(copy.deepcopy(self.net, memo), self._compiled)  # programs point into this one's weights
@@ -110,16 +136,15 @@ class _Half(nn.Module):
         self.net, self._compiled = net, compiled
         self._copy = [self._halved()]  # in a list: it is no submodule, its weights are not to be trained or saved
         self._torch = [_by_torch(self._copy[0], compiled)]
-        self._fingerprint = self._of_weights()
+        self._fingerprint = fingerprint(self.net)
 
     def forward(self, x: Tensor) -> Tensor:
         energy: Tensor = self.net(x)
         return energy
 
     def gradient(self, x: Tensor) -> Tensor:
-        if self._of_weights() != self._fingerprint:
-            self._copy[0].load_state_dict(self.net.state_dict())
-            self._fingerprint = self._of_weights()
+        if fingerprint(self.net) != self._fingerprint:
+            self._follow()
         half = x.detach().bfloat16()
         if half.ndim == 4:
             half = half.contiguous(memory_format=torch.channels_last)
@@ -129,8 +154,19 @@ class _Half(nn.Module):
         half = copy.deepcopy(self.net).bfloat16().eval().requires_grad_(False)
         return half.to(memory_format=torch.channels_last)
 
-    def _of_weights(self) -> list[tuple[int, int]]:
-        return fingerprint([*self.net.parameters(), *self.net.buffers()])
+    @torch.no_grad()
+    def _follow(self) -> None:
+        half = self._copy[0]
+        for target, source in zip(
+            (*half.parameters(), *half.buffers()), (*self.net.parameters(), *self.net.buffers()), strict=True
+        ):
+            target.copy_(source)
+        self._fingerprint = fingerprint(self.net)
+
+    @contextmanager
+    def walking(self) -> Iterator[None]:
+        self._follow()
+        yield
 
     def __deepcopy__(self, memo: dict[int, object]) -> "_Half":
         return _Half(copy.deepcopy(self.net, memo), self._compiled)

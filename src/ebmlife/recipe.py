@@ -112,7 +112,7 @@ class Checkpoint(Section):
 class Recipe(Section):
     name: str
     summary: str = ""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     updates: Count
     batch: Count = 128
     flip: bool = False  # mirror data images at random

@@ -19,13 +19,15 @@ from torch import Tensor
 
 from ebmlife import build, checkpoint, watch
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.files import whole
+from ebmlife.files import sweep, whole
+from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
+from ebmlife.starts import FromGenerator
 from ebmlife.trainer import Figures
 
 _HELP = (
     "what usually helps: more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
-    "more noise on the data (--data_noise)"
+    "more noise on the data (--data_noise); resume takes such a change with --allow-changes"
 )
 
 
@@ -75,6 +77,8 @@ def resume(
             _restore(training, state, changes)
         checkpoint.abandon(folder, after=at)
         _write_recipe(folder, new)
+        if state is not None and changes:
+            _save(training, folder)  # under the new recipe, or a kill would leave a checkpoint of the old one
         return _work(training, folder, console)
 
 
@@ -101,15 +105,10 @@ def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
     trainer, recipe = training.trainer, training.model.recipe
     last: list[Figures] = []
 
-    def save() -> None:
-        about = {"update": trainer.update, "recipe_hash": recipe.hash, "versions": _versions()}
-        checkpoint.save(checkpoint.path(folder, trainer.update), training.state_dict(), about=about)
-        checkpoint.prune(folder, keep=recipe.checkpoint.keep, keep_every=recipe.checkpoint.keep_every)
-
     def save_when_due(figures: Figures) -> None:
         last[:] = [figures]
         if figures.update % recipe.checkpoint.every == 0 or figures.update == recipe.updates or stop.wanted:
-            save()
+            _save(training, folder)
         if stop.wanted:
             raise _Stopped
 
@@ -132,15 +131,22 @@ def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
     return Outcome(folder, trainer.update, finished=True, figures=last[0] if last else None)
 
 
+def _save(training: build.Training, folder: Path) -> None:
+    update, recipe = training.trainer.update, training.model.recipe
+    about = {"update": update, "recipe_hash": recipe.hash, "versions": _versions()}
+    checkpoint.save(checkpoint.path(folder, update), training.state_dict(), about=about)
+    checkpoint.prune(folder, keep=recipe.checkpoint.keep, keep_every=recipe.checkpoint.keep_every)
+
+
 def _sources(training: build.Training) -> dict[str, Callable[[], Tensor]]:
     """What is drawn at intervals: samples of the averaged model, the bank, the generator alone."""
     n, model, chains = training.model.recipe.watch.pictures, training.model, training.trainer.chains
     sources: dict[str, Callable[[], Tensor]] = {"samples": lambda: model.sample(n)}
     if chains.bank is not None:
-        bank = chains.bank
-        sources["bank"] = lambda: bank.x[:n]
+        sources["bank"] = lambda: chains.bank.x[:n] if chains.bank else torch.empty(0)
     if model.generator is not None:
-        sources["generator"] = lambda: model.sample(n, steps=0)
+        start = FromGenerator(model.generator)
+        sources["generator"] = lambda: start(n, rng=generator(0, device=model.device)).x
     return sources
 
 
@@ -171,6 +177,8 @@ def _alone(folder: Path) -> Iterator[None]:
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     with (folder / ".lock").open("w") as stream:
         _lock(stream, folder)
+        sweep(folder)
+        sweep(folder / "checkpoints")
         yield
 
 

@@ -43,7 +43,9 @@ def scheduled(value: Schedule) -> Piecewise:
 
 
 def parse(text: str) -> Piecewise:
-    """'1e-4' or '1e-4, 1e-5 @ 50000, 1e-6 @ 75000': values and the updates from which they hold."""
+    """'1e-4' or '1e-4, 1e-5 @ 50000, 1e-6 @ 75000': values and the updates from which they hold; or 'gamma_anneal'."""
+    if text.strip() == "gamma_anneal":
+        return GAMMA_ANNEAL
     phases = []
     for part in text.split(","):
         value, _, update = part.partition("@")

@@ -48,7 +48,8 @@ class FromData:
 class FromGenerator:
     """x = g(z), z ~ N(0, I), with the generator as it is at that moment, learning or frozen.
 
-    A learning generator is in training mode and so normalises by this batch's statistics, as the authors' does.
+    A learning generator is in training mode and normalises by the statistics of those that are born together. (The
+    authors' runs over the whole batch and keeps those to be reborn.)
     """
 
     def __init__(self, generator: nn.Module) -> None:

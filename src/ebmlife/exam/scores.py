@@ -1,9 +1,7 @@
 """How far a model's samples are from its data: Fréchet distances and their kin, by names that carry the sample size."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,7 +12,7 @@ from ebmlife.errors import BadInput
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
 from ebmlife.exam.inception import FEWEST, inception, scores
-from ebmlife.files import whole
+from ebmlife.files import cache_folder, whole
 from ebmlife.model import Model
 
 Progress = Callable[[Iterable[Tensor], int, str], Iterable[Tensor]]  # batches, images in all, what they are
@@ -37,7 +35,8 @@ def score_samples(
         samples = progress(model.stream(n, steps=steps, seed=seed), n, f"samples, {steps} steps")
         return {f"fd_digits_{shortened(n)}": fd_digits(samples)}
     if min(n, len(data)) < FEWEST:
-        raise BadInput(f"FID needs at least {FEWEST} samples and images of data, got {n} and {len(data)}; raise --n")
+        less = f"--n {n}; raise it" if n < FEWEST else f"a data set of {len(data)} images; use a larger one"
+        raise BadInput(f"FID needs at least {FEWEST} samples and as many images of data, got {less}")
     reference = reference_features(data, n, progress=progress)
     samples = progress(model.stream(n, steps=steps, seed=seed, batch=32), n, f"samples, {steps} steps")
     return scores(inception().of(samples), reference)
@@ -51,8 +50,7 @@ def fd_digits(samples: Iterable[Tensor]) -> float:
 def reference_features(data: Dataset, n: int, *, progress: Progress = _silent) -> Tensor:
     """Inception features of n images spread over the data set; computed once and cached."""
     rows = torch.linspace(0, len(data) - 1, min(n, len(data))).round().long()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
-    file = cache / f"inception-features-{_fingerprint(data, rows)}.safetensors"
+    file = cache_folder() / f"inception-features-{_fingerprint(data, rows)}.safetensors"
     if not file.exists():
         batches = (data.take(part) for part in torch.split(rows, 32))
         features = inception().of(progress(batches, len(rows), "data"))

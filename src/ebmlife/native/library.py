@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 from ebmlife.errors import BadInput
-from ebmlife.files import whole
+from ebmlife.files import cache_folder, whole
 
 _SOURCE = Path(__file__).with_name("program.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
@@ -48,8 +48,7 @@ def _built(compiler: str, flags: tuple[str, ...]) -> Path:
     version = subprocess.run([compiler, "--version"], check=True, capture_output=True).stdout
     processor = _processor()
     key = hashlib.sha256(b"\0".join([_SOURCE.read_bytes(), " ".join(flags).encode(), version, processor]))
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
-    file = cache / f"program-{key.hexdigest()[:16]}{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
+    file = cache_folder() / f"program-{key.hexdigest()[:16]}{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
     if not file.exists():
         with whole(file) as unfinished:
             subprocess.run([compiler, *flags, "-o", unfinished, _SOURCE], check=True, capture_output=True)

@@ -17,7 +17,7 @@ from ebmlife.native.steps import Kind, Step, Steps, Unsupported
 from ebmlife.native.taps import Taps, backward, of_convolution
 
 _RELU = (F.relu, torch.relu, nn.ReLU)
-_ADD = (operator.add, operator.iadd, torch.add)
+_ADD = (operator.add, torch.add)  # in-place operations are left to autograd: other readers would see their result
 _CONV = (F.conv2d, torch.conv2d, nn.Conv2d)
 _POOL = (F.avg_pool2d, nn.AvgPool2d)
 _CONV_OPTIONS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}  # in the order of F.conv2d, with its defaults
@@ -27,11 +27,14 @@ def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
     """The steps for inputs of this shape (C, H, W), or Unsupported."""
     if len(shape) != 3:
         raise Unsupported(f"states of shape {shape}")
+    if any(m._forward_hooks or m._forward_pre_hooks or hasattr(m, "parametrizations") for m in net.modules()):
+        raise Unsupported("hooks or parametrizations")
     try:
-        graph = fx.Tracer().trace(net)
-    except (fx.proxy.TraceError, TypeError, AttributeError, ValueError) as error:
-        raise Unsupported(str(error)) from error
-    return _Lowering(net, graph, shape).run()
+        return _Lowering(net, fx.Tracer().trace(net), shape).run()
+    except Unsupported:
+        raise
+    except Exception as error:  # whatever a stranger's forward does to the tracer, autograd can do the work
+        raise Unsupported(f"{type(error).__name__}: {error}") from error
 
 
 class _Lowering:
@@ -87,7 +90,7 @@ class _Lowering:
         while node.op == "call_method" and node.target in ("squeeze", "flatten", "view"):
             node = node.all_input_nodes[0]
         linear = self._does(node)
-        if not isinstance(linear, nn.Linear) or linear.out_features != 1:
+        if type(linear) is not nn.Linear or linear.out_features != 1:
             raise Unsupported("no linear layer to one number at the end")
         mean = node.all_input_nodes[0]
         dims: Any = mean.args[1] if len(mean.args) > 1 else mean.kwargs.get("dim")
@@ -106,6 +109,7 @@ class _Lowering:
             self.map[node] = self.map[node.all_input_nodes[0]]
         elif self._is(node, _RELU):
             (source,) = node.all_input_nodes
+            self._refuse_in_place(node)
             self._emit(Kind.PASS, source, node, mask=self.map[source])
         elif self._is(node, _ADD):
             one, other = self._terms(node)
@@ -123,6 +127,7 @@ class _Lowering:
         following = users[0] if len(users) == 1 else None
         details = {"taps": conv.taps, "places": conv.places, "weight": conv.weight, "bias": conv.bias}
         if following and self._is(following, _RELU):
+            self._refuse_in_place(following)
             self.map[node] = self._place(following)
             self._emit(Kind.CONVOLVE, conv.source, following, rectify=True, **details)
         elif following and self._is(following, _ADD):
@@ -135,9 +140,13 @@ class _Lowering:
         else:
             self._emit(Kind.CONVOLVE, conv.source, node, **details)
 
+    def _refuse_in_place(self, relu: fx.Node) -> None:
+        if getattr(self._does(relu), "inplace", False) or len(relu.args) > 1 or relu.kwargs.get("inplace", False):
+            raise Unsupported("a relu in place")
+
     def _terms(self, node: fx.Node) -> tuple[fx.Node, fx.Node]:
         terms = [term for term in node.args if isinstance(term, fx.Node) and term in self.of_x]
-        if len(terms) != 2 or self.shapes[terms[0]] != self.shapes[terms[1]]:
+        if node.kwargs or len(node.args) != 2 or len(terms) != 2 or self.shapes[terms[0]] != self.shapes[terms[1]]:
             raise Unsupported("an addition of other than two maps of one shape")
         return terms[0], terms[1]
 
@@ -207,16 +216,26 @@ class _Lowering:
 
     def _pool_taps(self, node: fx.Node) -> Taps:
         module = self._does(node)
-        size = module.kernel_size if isinstance(module, nn.AvgPool2d) else node.args[1] if len(node.args) > 1 else None
+        options: tuple[Any, ...]
+        if isinstance(module, nn.AvgPool2d):
+            options = (module.kernel_size, module.stride, module.padding, module.ceil_mode, module.divisor_override)
+        else:
+            size = node.args[1] if len(node.args) == 2 and not node.kwargs else None
+            options = (size, size, 0, False, None)
         height, width = self.shapes[node.all_input_nodes[0]][2:]
-        if size not in (2, (2, 2)) or len(node.args) > 2 or node.kwargs or height % 2 or width % 2:
+        kernel, stride, *others = options
+        plain = kernel in (2, (2, 2)) and stride in (2, (2, 2)) and others in ([0, False, None], [(0, 0), False, None])
+        if not plain or height % 2 or width % 2:
             raise Unsupported("an average pool of other than 2x2 pixels")
         return of_convolution((height, width), (2, 2), stride=2, padding=0)
 
     def _conv(self, node: fx.Node) -> "_Conv":
         module = self._does(node)
         if isinstance(module, nn.Conv2d):
-            given: dict[str, Any] = {name: getattr(module, name) for name in ("weight", "bias", *_CONV_OPTIONS)}
+            given: dict[str, Any] = {name: getattr(module, name) for name in _CONV_OPTIONS}
+            given |= {
+                name: _Attribute(module, name) for name in ("weight", "bias") if getattr(module, name) is not None
+            }
             given["input"] = node.all_input_nodes[0]
             if module.padding_mode != "zeros":
                 raise Unsupported("padding with other than zeros")
@@ -242,6 +261,8 @@ class _Lowering:
         """What a node that does not depend on x comes to with the weights of now."""
         if isinstance(value, (tuple, list)):
             return type(value)(self._constant(item) for item in value)
+        if isinstance(value, _Attribute):
+            return getattr(value.module, value.name)
         if not isinstance(value, fx.Node):
             return value
         if value in self.of_x:
@@ -254,6 +275,14 @@ class _Lowering:
         if value.op == "call_method":
             return getattr(arguments[0], str(value.target))(*arguments[1:], **options)
         return self._does(value)(*arguments, **options)
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    """A module's tensor by name: another may have taken its place when it is read."""
+
+    module: nn.Module
+    name: str
 
 
 @dataclass(frozen=True)

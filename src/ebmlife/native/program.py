@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterable
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -24,7 +24,7 @@ class Program:
         if compiled is None:
             raise Unsupported("no compiled library")
         self._run, self._tile, self._images = compiled.run, compiled.tile_size(), images
-        self._parameters = list(net.parameters())
+        self._net, self._lock = net, threading.Lock()
         self._plan = lower(net, shape)
         self._channels, self._pixels = shape[0], shape[1] * shape[2]
         offsets, self._lanes = _offsets(self._plan.steps, self._plan.sizes, self._plan.output)
@@ -36,6 +36,10 @@ class Program:
         self._versions: list[tuple[int, int]] = []
 
     def __call__(self, x: Tensor, *, threads: int) -> Tensor:
+        with self._lock:  # the workspaces are shared
+            return self._gradient(x, threads)
+
+    def _gradient(self, x: Tensor, threads: int) -> Tensor:
         self._refresh()
         x = x.detach().contiguous()
         gradient = torch.empty_like(x)
@@ -66,9 +70,13 @@ class Program:
             future.result()
         return gradient
 
+    def forget(self) -> None:
+        """Weights will be read anew: writes through `.data` leave no trace to notice them by."""
+        self._versions = []
+
     @torch.no_grad()
     def _refresh(self) -> None:
-        versions = fingerprint(self._parameters)
+        versions = fingerprint(self._net)
         if versions == self._versions:
             return
         for step, weight, bias in self._packed:
@@ -84,6 +92,8 @@ class Program:
         bias = torch.empty(step.outputs) if step.bias is not None else None
         self._packed.append((step, weight, bias))
         taps = step.taps
+        if taps is not None and len(taps.first) != step.pixels + 1:
+            raise Unsupported("taps that do not fit their map")
         return Operation(
             kind=step.kind,
             source=offsets.get(step.source, 0),
@@ -103,9 +113,9 @@ class Program:
         )
 
 
-def fingerprint(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """Changes whenever a tensor is written in place or put elsewhere."""
-    return [(tensor.data_ptr(), tensor._version) for tensor in tensors]
+def fingerprint(net: nn.Module) -> list[tuple[int, int]]:
+    """Changes when a parameter or buffer is replaced, or written in place other than through `.data`."""
+    return [(tensor.data_ptr(), tensor._version) for tensor in (*net.parameters(), *net.buffers())]
 
 
 def _tiled(weight: Tensor, tile: int) -> Tensor:
