@@ -237,6 +237,7 @@ def test_burn_in_may_walk_further() -> None:
     [
         (lambda s: Persistent(Counting(), still(s), s, size=5).step(ENERGY, 6), "bank of 5"),
         (lambda s: Persistent(Counting(), still(s), s, size=0), "size"),
+        (lambda s: Persistent(Uniform(SHAPE), still(s), s, size=10**14), "needs .* GB, the machine has"),
         (lambda s: Persistent(Counting(), still(s), s, rejuvenate=constant(1.5)), "rejuvenate"),
         (lambda s: Persistent(Counting(), still(s), s, rounds=-1), "rounds"),
         (lambda s: Maturing(Counting(), still(s), s, mature=0), "mature"),

@@ -5,6 +5,7 @@ on return to the bank; its authors' code, and so its numbers, draw first. Then p
 "Walked more than w times" is meant as the paper writes it: their code counts from the second walk on, one more.
 """
 
+import os
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,7 +32,9 @@ class Bank:
 
     def __init__(self, start: Start, size: int, rng: torch.Generator) -> None:
         # In parts: a bank of 10,000 images through a wide generator at once would need far more than the bank.
-        births = [start(min(256, size - i), rng=rng) for i in range(0, size, 256)]
+        births = [start(min(256, size), rng=rng)]
+        _check_memory(births[0].x, size)
+        births += [start(min(256, size - i), rng=rng) for i in range(256, size, 256)]
         self.x = torch.cat([born.x for born in births])
         self.z = None if births[0].z is None else torch.cat([born.z for born in births if born.z is not None])
         self.age = torch.zeros(size, dtype=torch.int64, device=self.x.device)
@@ -71,6 +74,13 @@ class Bank:
         if (state["z"] is None) != (self.z is None):
             raise ValueError("states with latents and states without them cannot take each other's place")
         self.x, self.z, self.age = state["x"], state["z"], state["age"]
+
+
+def _check_memory(some: Tensor, size: int) -> None:
+    needed = some[0].numel() * some.element_size() * size / 2**30
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    if some.device.type == "cpu" and needed > there:
+        raise BadInput(f"chains.size {size} needs {needed:.0f} GB, the machine has {there:.0f}; make it smaller")
 
 
 class Chains(Protocol):
