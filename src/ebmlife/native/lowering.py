@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from ebmlife.native.steps import Kind, Step, Steps, Unsupported
 from ebmlife.native.taps import Taps, backward, of_convolution
+from ebmlife.native.tracing import traced
 
 _RELU = (F.relu, torch.relu, nn.ReLU)
 _ADD = (operator.add, torch.add)  # in-place operations are left to autograd: other readers would see their result
@@ -27,10 +28,8 @@ def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
     """The steps for inputs of this shape (C, H, W), or Unsupported."""
     if len(shape) != 3:
         raise Unsupported(f"states of shape {shape}")
-    if any(m._forward_hooks or m._forward_pre_hooks or hasattr(m, "parametrizations") for m in net.modules()):
-        raise Unsupported("hooks or parametrizations")
     try:
-        return _Lowering(net, fx.Tracer().trace(net), shape).run()
+        return _Lowering(net, *traced(net, shape)).run()
     except Unsupported:
         raise
     except Exception as error:  # whatever a stranger's forward does to the tracer, autograd can do the work
@@ -38,9 +37,8 @@ def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
 
 
 class _Lowering:
-    def __init__(self, net: nn.Module, graph: fx.Graph, shape: tuple[int, ...]) -> None:
-        self.net, self.nodes = net, list(graph.nodes)
-        self.shapes = _shapes(net, graph, shape)
+    def __init__(self, net: nn.Module, nodes: list[fx.Node], shapes: dict[fx.Node, tuple[int, ...]]) -> None:
+        self.net, self.nodes, self.shapes = net, nodes, shapes
         self.steps: list[Step] = []
         self.map: dict[fx.Node, str] = {}  # the feature map that holds a node's value
         self.slope: dict[fx.Node, str] = {}  # the map that holds the gradient with respect to it, as far as known
@@ -300,22 +298,3 @@ def _single(option: Any) -> int:
     if len(values) != 1 or not isinstance(next(iter(values)), int):
         raise Unsupported(f"a convolution with {option}")
     return int(values.pop())
-
-
-class _Recorder(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.shapes: dict[str, tuple[int, ...]] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if isinstance(value, Tensor):
-            self.shapes[n.name] = tuple(value.shape)
-        return value
-
-
-@torch.no_grad()
-def _shapes(net: nn.Module, graph: fx.Graph, shape: tuple[int, ...]) -> dict[fx.Node, tuple[int, ...]]:
-    recorder = _Recorder(fx.GraphModule(net, graph))
-    recorder.run(torch.zeros(1, *shape, device=next(net.parameters()).device))
-    return {node: recorder.shapes[node.name] for node in graph.nodes if node.name in recorder.shapes}
