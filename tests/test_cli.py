@@ -144,7 +144,7 @@ def test_samples_come_in_every_form_and_are_the_same(trained: Path, tmp_path: Pa
     assert torch.equal(load_file(tmp_path / "a.safetensors")["images"], torch.from_numpy(array))
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [f"{i:06d}.png" for i in range(5)]
     with Image.open(tmp_path / "a.png") as grid:
-        assert grid.size == (2 + 3 * 34, 2 + 2 * 34)
+        assert grid.size == (2 + 3 * 50, 2 + 2 * 50)
 
 
 def test_samples_depend_on_seed_steps_update_and_weights(trained: Path, tmp_path: Path) -> None:

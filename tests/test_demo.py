@@ -28,7 +28,7 @@ def test_the_demo_makes_what_it_names_and_never_overwrites(tmp_path: Path, capsy
         assert (folder / name).exists()
         assert str(folder / name) in text
     with Image.open(folder / "samples.png") as grid:
-        assert grid.size == (342, 342)  # 10 x 10
+        assert grid.size == (502, 502)  # 10 x 10
     rows = ["mean pixel", "contrast", "diversity", "kinds of digit", "of each kind", "energy difference"]
     assert all(row in text for row in rows)
     assert f"ebmlife sample {folder} --n 400" in text
