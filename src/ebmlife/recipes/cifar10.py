@@ -40,7 +40,7 @@ def cifar10_shortrun() -> dict[str, Any]:
 def cifar10_shortrun_small() -> dict[str, Any]:
     """Hybrid shortrun synthesis of CIFAR-10 with narrow networks and fewer steps: hours on two cores.
 
-    Measured here: not yet.
+    Not tuned yet: a first trial of 335 updates (9 minutes) was stable but showed saturated blobs only.
 
         ebmlife train cifar10-shortrun-small --out runs/cifar10-small
     """
