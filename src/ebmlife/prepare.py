@@ -25,7 +25,7 @@ def prepare(
 
     - "f32": exact. ReLU networks of convolutions run in a compiled program on the CPU, anything else under autograd.
     - "bf16": the network in bfloat16, states and updates in float32. Rounding puts some activations on the other side
-      of 0, and with them their part of the gradient: its cosine with the exact one is about 0.997.
+      of 0, and with them their part of the gradient: its cosine with the exact one is about 0.998.
     - "auto": bf16 where the hardware computes in it, else f32; never where it would be emulated.
 
     Where PyTorch does the work, `compile="on"` lets it compile the network (up to a minute, cached on disk) and "auto"
