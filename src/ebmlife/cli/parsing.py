@@ -1,0 +1,52 @@
+"""How commands are declared: each module of this package has a function `register` that adds its own."""
+
+import argparse
+from collections.abc import Callable
+from typing import NoReturn, Protocol
+
+from ebmlife.errors import BadInput
+
+Run = Callable[[argparse.Namespace, dict[str, str]], int]  # options, changed fields of the recipe -> exit code
+_FIELDS = "any field of the recipe can follow, such as --langevin.steps 50; `ebmlife show NAME` lists them"
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; see {self.prog} --help")
+
+
+class Command(Protocol):
+    """Declares a command and gives its parser, for its arguments; `fields`: recipe fields may follow."""
+
+    def __call__(self, name: str, run: Run, about: str, *, fields: bool = False) -> argparse.ArgumentParser: ...
+
+
+def adder(commands: "argparse._SubParsersAction[Parser]") -> Command:
+    def command(name: str, run: Run, about: str, *, fields: bool = False) -> argparse.ArgumentParser:
+        epilog = _FIELDS if fields else None
+        added = commands.add_parser(name, help=about, description=about, epilog=epilog, allow_abbrev=False)
+        added.set_defaults(run=run, takes_fields=fields)
+        return added
+
+    return command
+
+
+def changed_fields(rest: list[str]) -> dict[str, str]:
+    """['--a.b', '1', '--c=2', '--d'] -> {'a.b': '1', 'c': '2', 'd': 'true'}."""
+    changes: dict[str, str] = {}
+    words = list(rest)
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        if not name.startswith("--"):
+            raise BadInput(f"unexpected argument {name!r}; fields of the recipe are given as --field value")
+        if not equals:
+            value = words.pop(0) if words and not words[0].startswith("--") else "true"
+        changes[name[2:].replace("-", "_")] = value
+    return changes
+
+
+def counts(text: str, option: str = "--steps") -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise BadInput(f"{option} takes whole numbers with commas between them, not {text!r}") from error

@@ -1,0 +1,94 @@
+"""`ebmlife sample | fid`."""
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor
+
+from ebmlife import build, checkpoint, output, pictures
+from ebmlife.cli.parsing import Command, counts
+from ebmlife.exam import score_samples
+
+
+def register(command: Command) -> None:
+    sample = command("sample", _sample, "draw samples from a run")
+    sample.add_argument("folder", type=Path)
+    sample.add_argument("--n", type=int, default=64, help="how many (default: %(default)s)")
+    sample.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
+    sample.add_argument("--out", type=Path, required=True, help=".png, .npy, .safetensors, or a folder for images")
+    sample.add_argument("--seed", type=int, default=0)
+    sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+    sample.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
+    sample.add_argument("--device", default="auto")
+    fid = command("fid", _fid, "measure how far a run's samples are from its data")
+    fid.add_argument("folder", type=Path)
+    fid.add_argument("--n", type=int, help="how many samples (default: 2000 for digits, else 5000)")
+    fid.add_argument(
+        "--steps", default=None, help="Langevin steps: 0,30,60; default: 0 (the start alone) and the recipe's"
+    )
+    fid.add_argument("--checkpoints", action="store_true", help="every checkpoint of the run, and the best of them")
+    fid.add_argument("--seed", type=int, default=0)
+    fid.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+
+
+def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    model = build.load(options.folder, update=options.update, averaged=not options.raw, device=options.device)
+    states = model.stream(options.n, steps=options.steps, seed=options.seed)
+    output.write(options.out, states, n=options.n, shape=model.shape)
+    print(f"{options.n} samples: {options.out}")
+    return 0
+
+
+def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    model = build.load(options.folder, update=options.update)
+    data = build.DATA.make(model.recipe.data)
+    n = options.n or (2000 if model.recipe.data.kind == "digits" else 5000)
+    score = partial(score_samples, data=data, n=n, seed=options.seed, progress=_progress)
+    if options.checkpoints:
+        steps = counts(options.steps)[0] if options.steps else model.recipe.sampling_steps
+        models = {update: build.load(options.folder, update=update) for update in checkpoint.updates(options.folder)}
+        found = _scored({update: partial(score, model, steps=steps) for update, model in models.items()}, "update")
+        name = next(iter(next(iter(found.values()))))
+        best = min(found, key=lambda update: found[update][name])
+        print(f"best: update {best}, {name} {found[best][name]:.4g}")
+        file = _plot(options.folder / "fid-checkpoints.png", found, "update")
+    else:
+        ages = counts(options.steps) if options.steps else [0, model.recipe.sampling_steps]
+        found = _scored({steps: partial(score, model, steps=steps) for steps in ages}, "Langevin steps")
+        file = _plot(options.folder / "fid-steps.png", found, "Langevin steps")
+        strips = [model.sample(10, steps=steps, seed=options.seed) for steps in ages]  # the same chains growing old
+        pictures.save(options.folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
+        print(f"strips, a row for each number of steps: {options.folder / 'fid-steps-strips.png'}")
+    print(f"plot: {file}")
+    return 0
+
+
+def _scored(cases: dict[int, Callable[[], dict[str, float]]], of: str) -> dict[int, dict[str, float]]:
+    """Every case's scores, printed as they come."""
+    found = {}
+    for key, score in cases.items():
+        found[key] = score()
+        print(f"{of} {key:>7}  ", "  ".join(f"{name} {value:.4g}" for name, value in found[key].items()), flush=True)
+    return found
+
+
+def _plot(file: Path, found: dict[int, dict[str, float]], x: str) -> Path:
+    name = next(iter(next(iter(found.values()))))
+    line = {name: {key: scores[name] for key, scores in found.items()}}
+    pictures.save(file, pictures.curves(line, title=str(file.parent), x=x, y=name))
+    return file
+
+
+def _progress(batches: Iterable[Tensor], total: int, what: str) -> Iterator[Tensor]:
+    """A bar with the time left, on a terminal."""
+    console = Console(stderr=True)
+    with Progress(*Progress.get_default_columns(), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        for batch in batches:
+            yield batch
+            bar.advance(task, len(batch))

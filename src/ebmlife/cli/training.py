@@ -1,0 +1,74 @@
+"""`ebmlife recipes | show | train | resume | demo`."""
+
+import argparse
+from pathlib import Path
+from shlex import quote
+
+from rich.console import Console
+
+from ebmlife import build, recipes, run
+from ebmlife.cli.parsing import Command
+from ebmlife.demo import demo
+from ebmlife.recipe import Recipe, override
+from ebmlife.run import Outcome
+
+
+def register(command: Command) -> None:
+    command("recipes", _recipes, "list the named recipes")
+    show = command("show", _show, "print a recipe with all its fields", fields=True)
+    show.add_argument("name")
+    train = command("train", _train, "train a recipe in a new folder", fields=True)
+    train.add_argument("name")
+    train.add_argument("--out", type=Path, required=True, help="the run's folder, which must not exist")
+    resume = command("resume", _resume, "go on with a run", fields=True)
+    resume.add_argument("folder", type=Path)
+    resume.add_argument("--allow-changes", action="store_true", help="go on although the recipe has changed")
+    resume.add_argument("--from-update", type=int, help="the checkpoint to go on from; default: the newest")
+    show_off = command("demo", _demo, "train on the embedded digits and look at the samples, in minutes")
+    show_off.add_argument("--out", type=Path, default=Path("runs/demo"), help="default: %(default)s")
+
+
+def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
+    return build.resolve(override(build.resolve(recipes.get(options.name)), changes))
+
+
+def _recipes(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    width = max(map(len, recipes.names()))
+    for name in recipes.names():
+        print(f"{name:<{width}}  {recipes.get(name).summary}")
+    return 0
+
+
+def _show(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    recipe = _recipe(options, changes)
+    print(f"{recipe.model_dump_json(indent=2)}\nhash {recipe.hash}")
+    return 0
+
+
+def _train(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    recipe = _recipe(options, changes)
+    print(f"recipe {recipe.name} ({recipe.hash}) -> {options.out}", flush=True)
+    return _ended(run.begin(recipe, options.out, console=Console()))
+
+
+def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    outcome = run.resume(
+        options.folder,
+        change=lambda recipe: override(recipe, changes),
+        allow_changes=options.allow_changes,
+        from_update=options.from_update,
+        console=Console(),
+    )
+    return _ended(outcome)
+
+
+def _demo(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    return _ended(demo(options.out, Console()))
+
+
+def _ended(outcome: Outcome) -> int:
+    if outcome.finished:
+        print(f"done: {outcome.update} updates in {outcome.folder}")
+    else:
+        print(f"stopped and saved at update {outcome.update}; go on with: ebmlife resume {quote(str(outcome.folder))}")
+    return 0
