@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test bench results-shortrun results-stability check format
+.PHONY: help setup demo test bench results-shortrun results-stability results-precision check format
 
 help:
 	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
@@ -35,6 +35,9 @@ results-shortrun: setup
 
 results-stability: setup
 	$(BIN)/python results/stability.py
+
+results-precision: setup
+	$(BIN)/python results/precision.py
 
 check: setup
 	$(BIN)/ruff check

@@ -64,8 +64,8 @@ CASES = (
     Case("32x32, width 64", 32, 64),
     Case("32x32, width 128", 32, 128),
     Case("32x32, width 256", 32, 256),
-    Case("64x64, width 256", 64, 256, batch=16),
-    Case("128x128, width 256", 128, 256, batch=4),
+    Case("64x64, width 16 to 256", 64, 256, batch=16),
+    Case("128x128, width 16 to 256", 128, 256, batch=16),
 )
 
 
@@ -76,6 +76,7 @@ class Measured:
     low: float  # the smallest and the largest of the rounds
     high: float
     share_of_limit: float  # of the machine's f32 matrix product, counting the operations of the folded network
+    share_of_bf16: float  # and of its bf16 one, emulated where the hardware has none
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _torchebm(energy: Energy, x: Tensor) -> Callable[[int], Any] | None:
     return lambda n: sampler.sample(x=x.clone(), n_steps=n)
 
 
-def update_contestants(case: Case, *, steps: int = 30) -> dict[str, Callable[[int], Any]]:
+def update_contestants(case: Case, *, steps: int = 30, bank: int = 1000) -> dict[str, Callable[[int], Any]]:
     """Whole training updates with persistent chains of so many steps: so many of them, by name."""
 
     def trainer(fast: bool) -> Trainer:
@@ -152,7 +153,7 @@ def update_contestants(case: Case, *, steps: int = 30) -> dict[str, Callable[[in
         learned: Energy = net if fast else plain_energy(net)
         ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)
         walk = Walk(steps=steps, step_size=STEP_SIZE, noise=normal(streams["langevin"]))
-        chains = Persistent(Uniform(data.shape), walk, streams, size=1000, rejuvenate=0.05)
+        chains = Persistent(Uniform(data.shape), walk, streams, size=bank, rejuvenate=0.05)
         energy = prepare(net) if fast else learned
         return Trainer(Batches(data, size=case.batch, seed=0), chains, learned=learned, energy=energy, ebm=ebm)
 
@@ -180,23 +181,28 @@ def measure(case: Case, walks: dict[str, Callable[[int], Any]], *, rounds: int, 
     operations = flops(case)
     steps = {name: _steps_for(walk, seconds) for name, walk in walks.items()}
     rates: dict[str, list[float]] = {name: [] for name in walks}
-    limits = []
+    limits: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
     for _ in range(rounds):
-        limits.append(matrix_rate())
+        for dtype, found in limits.items():
+            found.append(matrix_rate(dtype))
         for name, walk in walks.items():
             rates[name].append(case.batch * steps[name] / _seconds(walk, steps[name]))
     measured = []
     for name, values in rates.items():
         ratios = [rate / plain for rate, plain in zip(values, rates[PLAIN], strict=True)]
-        share = statistics.median(rate * operations / limit for rate, limit in zip(values, limits, strict=True))
-        measured.append(Measured(name, statistics.median(ratios), min(ratios), max(ratios), share))
+        shares = [
+            statistics.median(rate * operations / limit for rate, limit in zip(values, found, strict=True))
+            for found in limits.values()
+        ]
+        measured.append(Measured(name, statistics.median(ratios), min(ratios), max(ratios), *shares))
     plain = rates[PLAIN]
     return Result(case, measured, noise=(max(plain) - min(plain)) / statistics.median(plain))
 
 
 def _steps_for(walk: Callable[[int], Any], seconds: float) -> int:
+    """Walks in use are tens of steps long: what is done once a walk must not weigh as if it were done each step."""
     walk(1)
-    return max(1, round(seconds / _seconds(walk, 1)))
+    return max(5, round(seconds / _seconds(walk, 1)))
 
 
 def _seconds(walk: Callable[[int], Any], steps: int) -> float:
@@ -206,25 +212,39 @@ def _seconds(walk: Callable[[int], Any], steps: int) -> float:
 
 
 def growth(case: Case) -> dict[str, dict[int, float]]:
-    """Cost relative to the smallest, as steps and batch grow: 1, 2, 4, 8 if it is linear."""
-    energy = prepare(case.net(), temperature=TEMPERATURE)
+    """Cost relative to the smallest, as steps, batch, width, size and bank grow; 1, 2, 4, 8 is linear in steps.
 
-    def cost(steps: int, batch: int) -> float:
-        x = Case(case.name, case.size, case.width, case.channels, batch).start()
-        return min(_seconds(partial(_walk, energy, x), steps) for _ in range(5))
+    Operations grow with the square of the width and of the size; the cost of an update hardly with the bank.
+    """
 
-    cost(1, 64)
-    of_steps = {steps: cost(steps, 64) for steps in (10, 20, 40, 80)}
-    of_batch = {batch: cost(20, batch) for batch in (64, 128, 256, 512)}
-    return {
-        "steps": {n: value / of_steps[10] for n, value in of_steps.items()},
-        "batch": {n: value / of_batch[64] for n, value in of_batch.items()},
+    def walk(*, steps: int = 20, batch: int = case.batch, width: int = case.width, size: int = case.size) -> float:
+        changed = replace(case, batch=batch, width=width, size=size)
+        energy, x = prepare(changed.net(), temperature=TEMPERATURE), changed.start()
+        return _best(partial(_walk, energy, x), steps)
+
+    def update(bank: int) -> float:
+        train = update_contestants(case, bank=bank)[OURS]
+        return _best(train, 1)
+
+    walk()
+    costs = {
+        "steps": {n: walk(steps=n) for n in (10, 20, 40, 80)},
+        "batch": {n: walk(batch=n) for n in (64, 128, 256, 512)},
+        "width": {n: walk(width=n) for n in (32, 64, 128)},
+        "size": {n: walk(size=n) for n in (8, 16, 32)},
+        "bank": {n: update(n) for n in (1000, 10_000, 100_000)},
     }
+    return {name: {n: cost / next(iter(of.values())) for n, cost in of.items()} for name, of in costs.items()}
+
+
+def _best(walk: Callable[[int], Any], steps: int) -> float:
+    walk(1)
+    return min(_seconds(walk, steps) for _ in range(5))
 
 
 def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0.5) -> None:
     """Measures all cases and writes bench.json and bench.png into the folder."""
-    table = Table("case", "contestant", "x plain", "rounds", "of limit", "noise")
+    table = Table("case", "contestant", "x plain", "rounds", "of f32", "of bf16", "noise")
     results = []
     updates = [replace(case, name=f"whole update, {case.name}") for case in CASES if case.width <= 64]
     for case in (*CASES, *updates):
@@ -233,9 +253,9 @@ def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0
         results.append(result)
         for entry in sorted(result.measured, key=lambda entry: -entry.ratio):
             spread = f"{entry.low:.2f} to {entry.high:.2f}"
-            share = "" if case in updates else f"{entry.share_of_limit:.0%}"
-            noise = f"{result.noise:.0%}"
-            table.add_row(case.name, entry.contestant, f"{entry.ratio:.2f}", spread, share, noise)
+            shares = [f"{share:.0%}" for share in (entry.share_of_limit, entry.share_of_bf16)]
+            row = [entry.contestant, f"{entry.ratio:.2f}", spread, *(["", ""] if case in updates else shares)]
+            table.add_row(case.name, *row, f"{result.noise:.0%}")
         table.add_section()
         console.print(f"{case.name}: done", highlight=False)
     grown = growth(CASES[0])
@@ -254,6 +274,7 @@ def _write(folder: Path, results: list[Result], grown: dict[str, dict[int, float
         "torch": torch.__version__,
         "bf16": has_bf16(torch.device("cpu")),
         "f32 matrix product, GFLOP/s": round(matrix_rate() / 1e9),
+        "bf16 matrix product, GFLOP/s": round(matrix_rate(torch.bfloat16) / 1e9),
     }
     record = {"machine": machine, "results": [asdict(result) for result in results], "growth": grown}
     with whole(folder / "bench.json") as unfinished:
