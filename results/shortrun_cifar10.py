@@ -79,8 +79,8 @@ def main(*tasks: str) -> None:
     replace(
         PAGE,
         "cifar10 table",
-        f"Command: `make results-shortrun-cifar10`. Seed 0; {SAMPLES} samples against {SAMPLES} images of the data; one "
-        "run each, so no interval.\n\n"
+        f"Command: `make results-shortrun-cifar10`. Seed 0; {SAMPLES} samples against {SAMPLES} images of the data; "
+        "one run each, so no interval.\n\n"
         "| chains | recipe | fid_5k | kid_5k | precision_5k | recall_5k | fid_5k of the start | diversity | updates | "
         "hours | recipe hash | paper, fid_50k |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n" + "\n".join(rows),
     )

@@ -68,8 +68,8 @@ def main(data: str) -> None:
     replace(
         PAGE,
         f"stability of {data}",
-        f"Command: `python results/stability.py {data}`. Seed {SEED}, {UPDATES} updates, {SAMPLES} samples every {EVERY}."
-        "\n\n| chains, generator | diversity, mean of the last 5 | lowest | recipe hash |\n|---|---|---|---|\n"
+        f"Command: `python results/stability.py {data}`. Seed {SEED}, {UPDATES} updates, {SAMPLES} samples every "
+        f"{EVERY}.\n\n| chains, generator | diversity, mean of the last 5 | lowest | recipe hash |\n|---|---|---|---|\n"
         + "\n".join(table),
     )
 
