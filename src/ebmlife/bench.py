@@ -178,9 +178,12 @@ def matrix_rate(dtype: torch.dtype = torch.float32) -> float:
     return 2 * size**3 / min(_seconds(lambda _: a @ b, 1) for _ in range(4))
 
 
-def measure(case: Case, walks: dict[str, Callable[[int], Any]], *, rounds: int, seconds: float) -> Result:
+def measure(
+    case: Case, walks: dict[str, Callable[[int], Any]], *, rounds: int, seconds: float, fewest: int = 1
+) -> Result:
+    """All contestants in turns, each for about so many seconds, but at least `fewest` steps."""
     operations = flops(case)
-    steps = {name: _steps_for(walk, seconds) for name, walk in walks.items()}
+    steps = {name: _steps_for(walk, seconds, fewest) for name, walk in walks.items()}
     rates: dict[str, list[float]] = {name: [] for name in walks}
     limits: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
     for _ in range(rounds):
@@ -200,10 +203,9 @@ def measure(case: Case, walks: dict[str, Callable[[int], Any]], *, rounds: int, 
     return Result(case, measured, noise=(max(plain) - min(plain)) / statistics.median(plain))
 
 
-def _steps_for(walk: Callable[[int], Any], seconds: float) -> int:
-    """Walks in use are tens of steps long: what is done once a walk must not weigh as if it were done each step."""
+def _steps_for(walk: Callable[[int], Any], seconds: float, fewest: int) -> int:
     walk(1)
-    return max(5, round(seconds / _seconds(walk, 1)))
+    return max(fewest, round(seconds / _seconds(walk, 1)))
 
 
 def _seconds(walk: Callable[[int], Any], steps: int) -> float:
@@ -249,8 +251,9 @@ def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0
     results = []
     updates = [replace(case, name=f"whole update, {case.name}") for case in CASES if case.width <= 64]
     for case in (*CASES, *updates):
-        walks = update_contestants(case) if case in updates else contestants(case)
-        result = measure(case, walks, rounds=rounds, seconds=seconds)
+        # Walks in use are tens of steps long: what is done once a walk must not weigh as if it were done each step.
+        walks, fewest = (update_contestants(case), 1) if case in updates else (contestants(case), 5)
+        result = measure(case, walks, rounds=rounds, seconds=seconds, fewest=fewest)
         results.append(result)
         for entry in sorted(result.measured, key=lambda entry: -entry.ratio):
             spread = f"{entry.low:.2f} to {entry.high:.2f}"
