@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ebmlife.bench import writing
 from ebmlife.bench.contestants import CASES, contestants, update_contestants
-from ebmlife.bench.measuring import growth, measure
+from ebmlife.bench.measuring import flops, growth, measure
 
 
 def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0.5) -> None:
@@ -20,8 +20,12 @@ def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0
     updates = [replace(case, name=f"whole update, {case.name}") for case in CASES if case.width <= 64]
     for case in (*CASES, *updates):
         # Walks in use are tens of steps long: what is done once a walk must not weigh as if it were done each step.
-        walks, fewest = (update_contestants(case), 1) if case in updates else (contestants(case), 5)
-        results.append(measure(case, walks, rounds=rounds, seconds=seconds, fewest=fewest))
+        if case in updates:
+            result = measure(case, update_contestants(case), rounds=rounds, seconds=seconds)
+        else:
+            walks, operations = contestants(case), flops(case)
+            result = measure(case, walks, rounds=rounds, seconds=seconds, fewest=5, operations=operations)
+        results.append(result)
         console.print(f"{case.name}: done", highlight=False)
     grown = growth(CASES[0])
     writing.show(console, results, grown)

@@ -18,8 +18,8 @@ class Measured:
     ratio: float  # to the plain loop, median over rounds
     low: float  # the smallest and the largest of the rounds
     high: float
-    share_of_limit: float  # of the machine's f32 matrix product, counting the operations of the folded network
-    share_of_bf16: float  # and of its bf16 one, emulated where the hardware has none
+    share_of_limit: float | None  # of the machine's f32 matrix product, counting the operations of the folded network
+    share_of_bf16: float | None  # and of its bf16 one, emulated where the hardware has none
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,16 @@ def matrix_rate(dtype: torch.dtype = torch.float32) -> float:
     return 2 * size**3 / min(_seconds(lambda _: a @ b, 1) for _ in range(4))
 
 
-def measure(case: Case, walks: dict[str, Contestant], *, rounds: int, seconds: float, fewest: int = 1) -> Result:
+def measure(
+    case: Case,
+    walks: dict[str, Contestant],
+    *,
+    rounds: int,
+    seconds: float,
+    fewest: int = 1,
+    operations: int | None = None,  # of one step of one image; None: they are not counted
+) -> Result:
     """All contestants in turns, each for about so many seconds, but at least `fewest` steps."""
-    operations = flops(case)
     steps = {name: _steps_for(walk, seconds, fewest) for name, walk in walks.items()}
     rates: dict[str, list[float]] = {name: [] for name in walks}
     limits: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
@@ -59,7 +66,7 @@ def measure(case: Case, walks: dict[str, Contestant], *, rounds: int, seconds: f
     for name, values in rates.items():
         ratios = [rate / plain for rate, plain in zip(values, rates[PLAIN], strict=True)]
         shares = [
-            statistics.median(rate * operations / limit for rate, limit in zip(values, found, strict=True))
+            operations and statistics.median(operations * r / limit for r, limit in zip(values, found, strict=True))
             for found in limits.values()
         ]
         measured.append(Measured(name, statistics.median(ratios), min(ratios), max(ratios), *shares))

@@ -28,8 +28,7 @@ def rows(results: list[Result]) -> Iterator[list[str]]:
                 entry.contestant,
                 f"{entry.ratio:.2f}",
                 f"{entry.low:.2f} to {entry.high:.2f}",
-                f"{entry.share_of_limit:.0%}",
-                f"{entry.share_of_bf16:.0%}",
+                *("" if share is None else f"{share:.0%}" for share in (entry.share_of_limit, entry.share_of_bf16)),
                 f"{result.noise:.0%}",
             ]
 
