@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ebmlife import checkpoint
+from ebmlife import checkpoint, hub
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, split_digits, toy
 from ebmlife.energy import Energy, gaussian, tempered, total
@@ -17,7 +17,15 @@ from ebmlife.kinds import Kinds
 from ebmlife.langevin import Walk
 from ebmlife.learner import Learner
 from ebmlife.model import Model
-from ebmlife.nets import PerceptronEnergy, PerceptronGenerator, SNGANEnergy, SNGANGenerator
+from ebmlife.nets import (
+    BigGANEnergy,
+    BigGANGenerator,
+    FlatEnergy,
+    PerceptronEnergy,
+    PerceptronGenerator,
+    SNGANEnergy,
+    SNGANGenerator,
+)
 from ebmlife.prepare import prepare
 from ebmlife.randomness import Streams, generator, normal
 from ebmlife.recipe import Optimizer, Recipe, validate
@@ -56,8 +64,25 @@ DATA = Kinds(
     {"digits": digits, "digits-split": split_digits, "toy": toy, "cifar10": _cifar10, "folder": _folder},
 )
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
-NETS = Kinds("net", {"sngan": SNGANEnergy, "perceptron": PerceptronEnergy}, _OF_IMAGE)
-GENERATORS = Kinds("generator.net", {"sngan": SNGANGenerator, "perceptron": PerceptronGenerator}, _OF_IMAGE)
+NETS = Kinds(
+    "net",
+    {
+        "sngan": SNGANEnergy,
+        "biggan": BigGANEnergy,
+        "perceptron": PerceptronEnergy,
+        "flat": FlatEnergy,
+    },
+    _OF_IMAGE,
+)
+GENERATORS = Kinds(
+    "generator.net",
+    {
+        "sngan": SNGANGenerator,
+        "biggan": BigGANGenerator,
+        "perceptron": PerceptronGenerator,
+    },
+    _OF_IMAGE,
+)
 STARTS = Kinds(
     "start",
     {
@@ -134,7 +159,7 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
     device = find_device(recipe.device)
     dataset: Dataset = DATA.make(recipe.data)
     streams = Streams(recipe.seed, device=device)
-    net, maker = networks(_self_contained(recipe) if resumed else recipe, dataset.shape, device)
+    net, maker = networks(self_contained(recipe) if resumed else recipe, dataset.shape, device)
     ebm = _learner(net, recipe.optimizer)
     options = recipe.generator.optimizer if recipe.generator else None
     generator = _learner(maker.train(), options) if maker and options else None
@@ -181,27 +206,32 @@ def networks(recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> tu
         other = load(recipe.generator.run).generator
         if other is None:
             raise BadInput(f"generator.run {recipe.generator.run} has no generator; name a run that has one")
-        _fit_weights(maker, other.state_dict(), f"the generator of {recipe.generator.run}")
+        fit_weights(maker, other.state_dict(), f"the generator of {recipe.generator.run}")
     return net, maker
 
 
 def load(run: str | Path, *, update: int | None = None, averaged: bool = True, device: str = "auto") -> Model:
-    """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights."""
-    folder = Path(run)
+    """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights.
+
+    `run` is its folder, or 'hf:user/model' for one that was pushed to the hub.
+    """
+    folder = hub.find_hub().download(*hub.parse(str(run))) if hub.is_shared(run) else Path(run)
     at = checkpoint.choose(folder, update)
     if at is None:
         raise BadInput(f"{folder} holds no checkpoint; expected the folder of a run, as `ebmlife train --out` makes it")
     state, _ = checkpoint.load(checkpoint.path(folder, at))
     recipe, shape, place = resolve(validate(state["recipe"])), tuple(state["shape"]), find_device(device)
-    net, maker = networks(_self_contained(recipe), shape, place)
+    net, maker = networks(self_contained(recipe), shape, place)
     weights = "ema" if averaged else "net"
-    _fit_weights(net, state["trainer"]["ebm"][weights], str(folder))
+    if weights not in state["trainer"]["ebm"]:
+        raise BadInput(f"{folder} holds averaged weights only; raw ones are in the folder of the training")
+    fit_weights(net, state["trainer"]["ebm"][weights], str(folder))
     if maker is not None:
-        _fit_weights(maker, _generator_weights(state, weights), str(folder))
+        fit_weights(maker, _generator_weights(state, weights), str(folder))
     return _model(recipe, net, maker, shape, place, lambda: DATA.make(recipe.data))
 
 
-def _self_contained(recipe: Recipe) -> Recipe:
+def self_contained(recipe: Recipe) -> Recipe:
     """For weights from a checkpoint: the run that the generator once came from need not be there any more."""
     if recipe.generator is None:
         return recipe
@@ -253,7 +283,7 @@ def _learner(net: nn.Module, options: Optimizer) -> Learner:
     return Learner(net, optimizer, learning_rate=options.learning_rate, clip=options.clip, ema=options.ema)
 
 
-def _fit_weights(net: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
+def fit_weights(net: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
     try:
         net.load_state_dict(weights)
     except RuntimeError as error:

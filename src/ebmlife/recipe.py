@@ -128,7 +128,7 @@ class Recipe(Section):
     chains: Part
     optimizer: Optimizer = Optimizer()
     generator: Annotated[Generator | None, Optional] = None
-    sampling_steps: Count  # Langevin steps of a sample after training
+    sampling_steps: Annotated[int, Field(ge=0)]  # Langevin steps of a sample after training
     explosion: Positive = 1e6  # an energy difference beyond this is a divergence
     watch: Watch = Watch()
     checkpoint: Checkpoint = Checkpoint()

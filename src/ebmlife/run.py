@@ -24,6 +24,7 @@ from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
 from ebmlife.starts import FromGenerator
 from ebmlife.trainer import Figures
+from ebmlife.weights import can_be_resumed
 
 _HELP = (
     "what usually helps: more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
@@ -62,7 +63,9 @@ def resume(
         old = read_recipe(folder)
         new = build.resolve(change(old))
         at = checkpoint.choose(folder, from_update) or 0  # 0: killed before its first checkpoint
-        state = checkpoint.load(checkpoint.path(folder, at))[0] if at else None
+        state = checkpoint.load(checkpoint.path(folder, at))[0] if checkpoint.updates(folder) else None
+        if state is not None and not can_be_resumed(state):
+            raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
         saved = validate(state["recipe"]) if state else old
         changes = differences(saved, new)
         if changes and not allow_changes:
