@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ebmlife import build, recipes
-from ebmlife.bench import matrix_rate
+from ebmlife.bench.measuring import matrix_rate
 from ebmlife.cli.parsing import Command, counts
 from ebmlife.errors import BadInput, nearest
 from ebmlife.estimate import Estimate, estimate
