@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ebmlife import checkpoint, hub
+from ebmlife import checkpoint, places
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, split_digits, toy
 from ebmlife.energy import Energy, gaussian, tempered, total
@@ -213,9 +213,9 @@ def networks(recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> tu
 def load(run: str | Path, *, update: int | None = None, averaged: bool = True, device: str = "auto") -> Model:
     """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights.
 
-    `run` is its folder, or 'hf:user/model' for one that was pushed to the hub.
+    `run` is its folder, 'zoo:NAME' for one that comes with the package, or 'hf:user/model' for one on the hub.
     """
-    folder = hub.find_hub().download(*hub.parse(str(run))) if hub.is_shared(run) else Path(run)
+    folder = places.find(run)
     at = checkpoint.choose(folder, update)
     if at is None:
         raise BadInput(f"{folder} holds no checkpoint; expected the folder of a run, as `ebmlife train --out` makes it")
