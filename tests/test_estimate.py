@@ -48,7 +48,8 @@ def test_memory_and_traffic_are_shared_out() -> None:
     assert one.traffic == 0
     assert four.traffic == 4 * WEIGHTS * 2 * 3 / 4
     assert one.seconds(1e9) == 4 * four.seconds(1e9) == one.update / 1e9
-    assert one.hours(1e9) == 3000 * one.seconds(1e9) / 3600
+    assert four.seconds(1e9, link=1e6) == four.seconds(1e9) + four.traffic / 1e6
+    assert one.hours(1e9, link=1e6) == 3000 * one.seconds(1e9) / 3600
 
 
 def test_a_frozen_generator_costs_its_births_only() -> None:
@@ -117,6 +118,7 @@ def test_measuring_runs_real_updates(capsys: pytest.CaptureFixture[str]) -> None
         (["--rate", "a1000"], "did you mean 'a100'"),
         (["--rate", "-3"], "TFLOPS above 0"),
         (["--rate", "nan"], "TFLOPS above 0"),
+        (["--link", "0"], "GB/s above 0"),
         (["--devices", "0"], "devices must be from 1 to the batch of 64, got 0"),
         (["--devices", "65"], "got 65"),
         (["--devices", "many"], "whole numbers"),

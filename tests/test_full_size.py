@@ -28,7 +28,6 @@ def images(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_one_update_at_full_size(name: str, images: Path) -> None:
     fields = {"batch": "2", "chains.size": "2", "langevin.steps": "2", "device": "cpu", "workers": "0"}

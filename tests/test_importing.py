@@ -7,8 +7,10 @@ import torch
 from importers import foreign
 from PIL import Image
 
-from ebmlife import build, load, recipes
+from ebmlife import build, classifiers, load, recipes
 from ebmlife.cli import main
+from ebmlife.errors import BadInput
+from ebmlife.importers import load_authors_tf
 from ebmlife.recipe import override
 
 Capture = pytest.CaptureFixture[str]
@@ -96,6 +98,17 @@ def test_weights_can_be_used_and_not_resumed(weights: Path, tmp_path: Path, caps
     assert "holds weights without a training" in fails(capsys, "resume", run)
     assert "averaged weights only" in fails(capsys, "sample", run, "--raw", "--out", tmp_path / "x.png")
     assert "exists already" in fails(capsys, "import", weights / "ebm.ckpt", "--out", run)
+
+
+def test_a_classifier_becomes_a_file_that_is_found_by_name(tmp_path: Path, capsys: Capture) -> None:
+    foreign.write_checkpoint(tmp_path / "wrn", foreign.filled(foreign.wide_resnet(1, 2)))
+    file = tmp_path / "wrn.safetensors"
+    works("import", tmp_path / "wrn", "--out", file)
+    x = foreign.images(2, 32)
+    assert torch.equal(classifiers.find(f"wrn:{file}")(x), load_authors_tf(tmp_path / "wrn", net="wrn")(x))
+    assert "a classifier becomes a file" in fails(capsys, "import", tmp_path / "wrn", "--out", tmp_path / "run")
+    with pytest.raises(BadInput, match="no WideResNet that `ebmlife import` wrote"):
+        classifiers.find(f"wrn:{tmp_path / 'absent.safetensors'}")
 
 
 def test_mistakes(weights: Path, tmp_path: Path, capsys: Capture) -> None:

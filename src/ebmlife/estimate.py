@@ -58,12 +58,12 @@ class Estimate:
     def memory(self) -> int:
         return self.weights + self.bank + self.activations
 
-    def seconds(self, rate: float) -> float:
-        """Of one update, if every device makes `rate` operations a second and waits for no other."""
-        return self.update / self.devices / rate
+    def seconds(self, rate: float, link: float = float("inf")) -> float:
+        """Of one update: operations at `rate` a second on each device, then traffic at `link` bytes a second."""
+        return self.update / self.devices / rate + self.traffic / link
 
-    def hours(self, rate: float) -> float:
-        return self.recipe.updates * self.seconds(rate) / 3600
+    def hours(self, rate: float, link: float = float("inf")) -> float:
+        return self.recipe.updates * self.seconds(rate, link) / 3600
 
 
 def estimate(recipe: Recipe, *, devices: int = 1) -> Estimate:

@@ -155,6 +155,19 @@ def biggan_generator(size: int, width: int) -> Shapes:
     return shapes
 
 
+def wide_resnet(blocks: int, widen: int) -> Shapes:
+    widths = [16, 16 * widen, 32 * widen, 64 * widen]
+    shapes = _keras_conv("conv1", 3, 3, 16) | _keras_norm("bn1", widths[-1])
+    for stage, (a, b) in enumerate(pairwise(widths), start=1):
+        for i in range(blocks):
+            block, inputs = f"layer{stage}/{i}", b if i else a
+            shapes |= _keras_norm(f"{block}/bn_1", inputs) | _keras_norm(f"{block}/bn_2", b)
+            shapes |= _keras_conv(f"{block}/conv_1", 3, inputs, b) | _keras_conv(f"{block}/conv_2", 3, b, b)
+            if i == 0:
+                shapes |= _keras_conv(f"{block}/shortcut", 1, a, b)
+    return shapes | {"linear/kernel": (widths[-1], 10), "linear/bias": (10,)}
+
+
 def mimicry_generator(size: int, width: int) -> Shapes:
     """torch-mimicry's names."""
 

@@ -36,6 +36,7 @@ PIXELS = {  # of two images, at a third of the width, at the top and in the midd
     "gen-biggan128": [-0.19187, 0.224, -0.03734, -0.44783, 0.14048, -0.57072, -0.46811, 0.33521],
     "gen-biggan256": [-0.21826, 0.10646, 0.02191, -0.43815, 0.13611, -0.18531, -0.39155, 0.20206],
 }
+LOGITS = [-0.51702, 1.02742, -0.99685, -0.57654, 1.42168, -1.16089, -0.43518, 1.11431, -0.86564]
 RESIZED = {
     64: [-0.16627, 0.16808, -0.09008, -0.43221, 0.02078, -0.6007, -0.41076, 0.25462],
     224: [-0.21434, 0.10519, 0.02093, -0.42119, 0.13542, -0.18851, -0.38059, 0.20217],
@@ -78,6 +79,15 @@ def test_resized_images_are_the_authors(size: int, tmp_path: Path) -> None:
     net = imported("gen-biggan128" if size == 64 else "gen-biggan256", tmp_path)
     net.size = size
     assert some(generated(net)) == pytest.approx(RESIZED[size], abs=1e-4)
+
+
+def test_logits_are_the_authors(tmp_path: Path) -> None:
+    foreign.write_checkpoint(tmp_path / "weights.ckpt", foreign.filled(foreign.wide_resnet(1, 2)))
+    net = load_authors_tf(tmp_path / "weights.ckpt", net="wrn")
+    logits = net(foreign.images(3, 32))[:, :3].flatten().tolist()
+    assert logits == pytest.approx(LOGITS, abs=1e-4)
+    foreign.write_checkpoint(tmp_path / "deeper", foreign.filled(foreign.wide_resnet(3, 2)))
+    assert len(load_authors_tf(tmp_path / "deeper", net="wrn").stages[1]) == 3
 
 
 @pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"{FIXTURES} is not there")

@@ -31,6 +31,7 @@ def register(command: Command) -> None:
         default="a100",
         help=f"TFLOPS that a device sustains; or {', '.join(RATES)}, of which {_SHARE:.0%} is taken; or cpu, measured",
     )
+    guess.add_argument("--link", type=float, default=25, help="GB/s between devices (default: %(default)s)")
     guess.add_argument("--measure", action="store_true", help="run a few updates here, and say how far off it is")
 
 
@@ -40,7 +41,9 @@ def _estimate(options: argparse.Namespace, changes: dict[str, str]) -> int:
     devices = [1] if options.measure else counts(options.devices, "--devices")
     estimates = [estimate(recipe, devices=n) for n in devices]
     console = Console()
-    console.print(_table(recipe, estimates, rate, stated))
+    if not 0 < options.link < float("inf"):
+        raise BadInput(f"--link takes GB/s above 0, not {options.link}")
+    console.print(_table(recipe, estimates, rate, stated, options.link * 1e9))
     if options.measure:
         _measure(recipe, estimates[0], console)
     return 0
@@ -63,7 +66,7 @@ def _rate(text: str) -> tuple[float, str]:
     return rate * 1e12, f"{rate:g} TFLOPS sustained"
 
 
-def _table(recipe: Recipe, estimates: list[Estimate], rate: float, stated: str) -> Table:
+def _table(recipe: Recipe, estimates: list[Estimate], rate: float, stated: str, link: float) -> Table:
     table = Table("", *(f"{e.devices} device{'s' if e.devices > 1 else ''}" for e in estimates))
     table.title = f"{recipe.name}: {recipe.updates:,} updates of {recipe.batch} images, each device at {stated}"
     first = estimates[0]
@@ -73,9 +76,9 @@ def _table(recipe: Recipe, estimates: list[Estimate], rate: float, stated: str) 
         title = "memory of a device" if name == "memory" else f"  {name}"
         table.add_row(title, *(_gigabytes(getattr(e, name)) for e in estimates))
     table.add_row("traffic of a device an update", *(_gigabytes(e.traffic) for e in estimates))
-    table.add_row("  that is, each second", *(_gigabytes(e.traffic / e.seconds(rate)) for e in estimates))
-    table.add_row("an update", *(f"{e.seconds(rate):,.3g} s" for e in estimates))
-    table.add_row("the training", *(f"{e.hours(rate):,.3g} h" for e in estimates))
+    table.add_row("an update, operations", *(f"{e.seconds(rate):,.3g} s" for e in estimates))
+    table.add_row(f"an update, traffic at {link / 1e9:g} GB/s", *(f"{e.traffic / link:,.3g} s" for e in estimates))
+    table.add_row("the training", *(f"{e.hours(rate, link):,.3g} h" for e in estimates))
     sampled = f"{_FID_SAMPLES:,} samples of {recipe.sampling_steps} steps"
     table.add_row(sampled, *(f"{_FID_SAMPLES * e.sample / e.devices / rate / 3600:,.3g} h" for e in estimates))
     return table

@@ -6,11 +6,13 @@ from pathlib import Path
 from torch import nn
 
 from ebmlife import build, recipes
+from ebmlife.classifiers import write_authors_wrn
 from ebmlife.cli.parsing import Command
 from ebmlife.errors import BadInput
 from ebmlife.importers import load
 from ebmlife.importers.kinds import Imported
 from ebmlife.kinds import Kinds
+from ebmlife.nets import AuthorsWideResNet
 from ebmlife.recipe import Part, Recipe, override, part
 from ebmlife.weights import write_weights
 
@@ -28,16 +30,18 @@ _RECIPES = {  # whose networks have these sizes
 
 
 def register(command: Command) -> None:
-    about = "make a run's folder of weights that other people trained: an energy, a generator, or both"
+    about = "make a run's folder of weights that other people trained: energy, generator or both; or a classifier"
     bring = command("import", _import, about, fields=True)
     bring.add_argument("files", nargs="+", help="TensorFlow checkpoint, .safetensors or .pth; at most one of each sort")
-    bring.add_argument("--out", type=Path, required=True, help="the folder to make, which must not exist")
+    bring.add_argument("--out", type=Path, required=True, help="the folder to make (a classifier: .safetensors)")
     bring.add_argument("--recipe", help="what the weights were trained for: temperature, step size, data")
     bring.add_argument("--net", help="insist on a kind, such as ebm-sngan32; default: what the tensors look like")
 
 
 def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
     found = [load(file, net=options.net) for file in options.files]
+    if isinstance(found[0].net, AuthorsWideResNet):
+        return _classifier(found[0].net, found, options.out)
     energy, generator = _one(found, "ebm-"), _one(found, "gen-")
     chosen = energy or generator
     assert chosen is not None  # there is at least one file, and kinds are of two sorts
@@ -53,6 +57,16 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
             build.fit_weights(target, source.net.state_dict(), source.kind)
     write_weights(options.out, recipe, net, maker, shape=shape, origin=", ".join(map(str, options.files)))
     print(f"{', '.join(one.kind for one in found)} -> {options.out}, with the numbers of {name}")
+    return 0
+
+
+def _classifier(net: AuthorsWideResNet, found: list[Imported], out: Path) -> int:
+    if len(found) > 1:
+        raise BadInput("a classifier is imported by itself; leave the other files away")
+    if out.suffix != ".safetensors":
+        raise BadInput(f"a classifier becomes a file: --out {out.name}.safetensors")
+    write_authors_wrn(out, net, found[0].options)
+    print(f"wrn -> {out}; use it as --classifier wrn:{out}")
     return 0
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ebmlife.importers.kinds import Kind, Options, Tensors, imported
 from ebmlife.importers.tensorflow import read_checkpoint
-from ebmlife.nets import BigGANEnergy, BigGANGenerator, SNGANEnergy, SNGANGenerator
+from ebmlife.nets import AuthorsWideResNet, BigGANEnergy, BigGANGenerator, SNGANEnergy, SNGANGenerator
 
 _WRAPPED = "layer_with_weights-0/"  # an energy is saved inside a model of one layer
 _LAYER = {"weight": "kernel", "bias": "bias"}
@@ -140,9 +140,31 @@ def _attention(path: list[str]) -> str:
     raise KeyError(".".join(path))
 
 
+def _wide_resnet() -> Kind:
+    def options(tensors: Tensors) -> Options:
+        *_, channels, _ = tensors["conv1/kernel"].shape
+        width, classes = tensors["layer1/0/conv_1/kernel"].shape[-1], tensors["linear/kernel"].shape[-1]
+        blocks = sum(f"layer1/{i}/conv_1/kernel" in tensors for i in range(len(tensors)))
+        return {"blocks": blocks, "widen": width // 16, "classes": classes, "channels": channels}
+
+    def name(key: str) -> str:
+        match key.split("."):
+            case ["stages", stage, block, layer, leaf]:
+                leaves = _NORM if layer.startswith("bn") else _LAYER
+                return f"layer{int(stage) + 1}/{block}/{layer}/{leaves[leaf]}"
+            case ["bn", leaf]:
+                return f"bn1/{_NORM[leaf]}"
+            case [layer, leaf]:
+                return f"{ {'conv': 'conv1', 'linear': 'linear'}[layer] }/{_LAYER[leaf]}"
+        raise KeyError(key)
+
+    return Kind("layer1/0/conv_1/kernel", AuthorsWideResNet, options, name, _value)
+
+
 KINDS = {  # the longer networks of a family first: they have the signs of the shorter too
     **{f"ebm-sngan{size}": _sngan_energy(size, blocks) for size, blocks in ((32, 4), (64, 5), (128, 6))},
     **{f"gen-sngan{size}": _sngan_generator(size, blocks) for size, blocks in ((32, 3), (64, 4), (128, 5))},
     **{f"gen-biggan{size}": _biggan_generator(size, layers) for size, layers in ((256, 13), (128, 11))},
     **{f"ebm-biggan{size}": _biggan_energy(size, layers) for size, layers in ((224, 13), (128, 11), (64, 10))},
+    "wrn": _wide_resnet(),
 }

@@ -40,12 +40,13 @@ def imported(tensors: Tensors, kinds: Mapping[str, Kind], net: str, origin: str)
         made = kind.network(**options)
         names = _fill(made, kind, tensors)
     except KeyError as error:
-        raise BadInput(f"{origin} is no {net}: it has no tensor {error}{_instead(tensors, kinds)}") from error
+        raise BadInput(f"{origin} is no {net}: it has no tensor {error}{_instead(tensors, kinds, net)}") from error
     except (_MisfitError, ValueError, IndexError) as error:
-        raise BadInput(f"{origin} is no {net}: {error}{_instead(tensors, kinds)}") from error
+        raise BadInput(f"{origin} is no {net}: {error}{_instead(tensors, kinds, net)}") from error
     strange = sorted(name for name in set(tensors) - names if not name.endswith(kind.ignored))
     if strange:
-        raise BadInput(f"{origin} is no {net}: its tensor {strange[0]!r} has no place in one{_instead(tensors, kinds)}")
+        instead = _instead(tensors, kinds, net)
+        raise BadInput(f"{origin} is no {net}: its tensor {strange[0]!r} has no place in one{instead}")
     return Imported(net, kind.network, options, made.eval())
 
 
@@ -78,6 +79,8 @@ def _fitting(value: Tensor, target: Tensor, name: str) -> Tensor:
     return value.to(target.dtype).contiguous()
 
 
-def _instead(tensors: Tensors, kinds: Mapping[str, Kind]) -> str:
+def _instead(tensors: Tensors, kinds: Mapping[str, Kind], net: str) -> str:
     found = recognised(tensors, kinds)
+    if found == net:
+        return ", though it looks like one"
     return f"; it looks like {found}" if found else f"; known kinds: {', '.join(kinds)}"
