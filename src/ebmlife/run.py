@@ -1,17 +1,14 @@
 """A run in its folder: begun, stopped by signals, resumed, watched. A kill at any moment loses at most the updates
 since the last checkpoint."""
 
-import fcntl
 import json
 import platform
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -23,6 +20,7 @@ from ebmlife.files import sweep, whole
 from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
 from ebmlife.starts import FromGenerator
+from ebmlife.stopping import locked, signals
 from ebmlife.trainer import Figures
 
 _HELP = (
@@ -113,7 +111,7 @@ def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
             raise _Stopped
 
     with ExitStack() as stack:
-        stop = stack.enter_context(_signals())
+        stop = stack.enter_context(signals())
         log = watch.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
         every = recipe.watch.tensorboard_every
         board = watch.Board(folder / "tensorboard", trainer.chains, every=every, after=trainer.update)
@@ -172,44 +170,14 @@ def _write_recipe(folder: Path, recipe: Recipe) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Two processes in one run folder would tear it apart; the lock dies with its process."""
+    """Two processes in one run folder would tear it apart."""
     if not (folder / "recipe.json").is_file():
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
-    with (folder / ".lock").open("w") as stream:
-        _lock(stream, folder)
+    with locked(folder):
         sweep(folder)
         sweep(folder / "checkpoints")
         yield
 
 
-def _lock(stream: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BadInput(f"{folder} is in use by another process; wait for it or stop it") from error
-
-
 class _Stopped(Exception):
     pass
-
-
-@dataclass
-class _Stop:
-    wanted: bool = False
-
-
-@contextmanager
-def _signals() -> Iterator[_Stop]:
-    """Within: SIGINT and SIGTERM ask for a stop after the update under way; a second one kills as usual."""
-    stop = _Stop()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.wanted = True
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
