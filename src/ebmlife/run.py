@@ -70,7 +70,7 @@ def resume(
             )
         if new.updates < at:
             raise BadInput(f"{folder} is at update {at} already; --updates must not be less, got {new.updates}")
-        training = _build(new, resumed=state is not None)
+        training = _build(new, resumed=state)
         if state is not None:
             _restore(training, state, changes)
         checkpoint.abandon(folder, after=at)
@@ -80,7 +80,7 @@ def resume(
         return _work(training, folder, console)
 
 
-def _build(recipe: Recipe, *, resumed: bool = False) -> build.Training:
+def _build(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> build.Training:
     torch.manual_seed(recipe.seed)  # nothing here draws from the global generator, but a user's network may (dropout)
     return build.training(recipe, resumed=resumed)
 
@@ -118,7 +118,7 @@ def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
         for open_file in (log, board):
             stack.callback(open_file.close)
         bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))
-        pictures = watch.Pictures(folder, _sources(training), every=recipe.watch.pictures_every)
+        pictures = watch.Pictures(folder, _sources(training), trainer.chains, every=recipe.watch.pictures_every)
         try:
             trainer.fit(recipe.updates, after=[log, board, bar, pictures, save_when_due])
         except _Stopped:
