@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import sampling, speed, training
+from ebmlife.cli import examining, sampling, speed, training
 from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.errors import BadInput, Diverged, nearest
 
-_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name")
-_GROUPS = (training, sampling, speed)  # in the order of `ebmlife --help`
+_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "target")
+_GROUPS = (training, sampling, examining, speed)  # in the order of `ebmlife --help`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
