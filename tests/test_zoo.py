@@ -8,9 +8,8 @@ import torch
 import ebmlife
 from ebmlife import places, zoo
 from ebmlife.cli import main
-from ebmlife.demo import diversity
 from ebmlife.errors import BadInput
-from ebmlife.exam import fd_digits
+from ebmlife.exam import diversity, fd_digits
 
 
 def test_every_model_loads_and_samples() -> None:

@@ -5,14 +5,15 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import attacking, defending, estimating, importing, sampling, sharing, speed, training
+from ebmlife.cli import attacking, defending, estimating, examining, importing, sampling, sharing, speed, training
 from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.errors import BadInput, Diverged, nearest
 
-_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "files")
+_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "files", "target")
 _GROUPS = (
     training,
     sampling,
+    examining,
     defending,
     attacking,
     importing,
