@@ -17,7 +17,14 @@ def main(run: str, name: str | None = None) -> None:
     update = checkpoint.choose(Path(run), None) or 0
     remove(folder)
     write_weights(
-        folder, model.recipe, model.net, model.generator, shape=model.shape, update=update, origin="trained by ebmlife"
+        folder,
+        model.recipe,
+        model.net,
+        model.generator,
+        prior=model.prior,
+        shape=model.shape,
+        update=update,
+        origin="trained by ebmlife",
     )
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     print(f"{folder}: {size / 1e6:.1f} MB, update {update}, recipe {model.recipe.hash}")

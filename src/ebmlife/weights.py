@@ -8,6 +8,7 @@ from torch import nn
 from ebmlife import checkpoint
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
+from ebmlife.prior import FixedPrior
 from ebmlife.recipe import Recipe
 
 
@@ -17,6 +18,7 @@ def write_weights(
     net: nn.Module,
     generator: nn.Module | None = None,
     *,
+    prior: FixedPrior | None = None,
     shape: tuple[int, ...],
     update: int = 0,
     origin: str,  # where the weights come from, for the manifest
@@ -29,6 +31,7 @@ def write_weights(
         "recipe": recipe.model_dump(mode="json"),
         "shape": shape,
         "frozen_generator": None if generator is None else generator.state_dict(),
+        "prior": None if prior is None else prior.state_dict(),
     }
     with whole(folder) as unfinished:
         unfinished.mkdir()
