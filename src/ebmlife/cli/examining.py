@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from ebmlife import checkpoint
+from ebmlife import checkpoint, places
 from ebmlife.cli.parsing import Command
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, life_cycle, record
@@ -26,7 +26,10 @@ _ROWS = 12  # of the printed table
 
 def register(command: Command) -> None:
     exam = command("exam", _exam, "let a model's chains grow old, and say for how long they stay like the data")
-    exam.add_argument("target", help="a run's folder, or package.module:function that returns an energy and its start")
+    exam.add_argument(
+        "target",
+        help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
+    )
     exam.add_argument("--steps", type=int, default=100_000, help="Langevin steps (default: %(default)s)")
     exam.add_argument("--chains", type=int, default=64, help="of a run (default: %(default)s)")
     exam.add_argument("--step-size", type=float, help="default: the recipe's, or 0.01")
@@ -85,7 +88,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _folder(options: argparse.Namespace) -> Path:
     if options.out is None and is_function(options.target):
         raise BadInput(f"--out is needed: {options.target} has no folder of its own")
-    return Path(options.target) / "exam" if options.out is None else options.out
+    return places.own(options.target) / "exam" if options.out is None else options.out
 
 
 def _subject(options: argparse.Namespace) -> Subject:
