@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress as Bar
-from rich.table import Table
 
 from ebmlife import checkpoint, places
 from ebmlife.cli.parsing import Command
@@ -139,12 +138,13 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
 
 def _show(cycle: LifeCycle, out: Path) -> None:
     names = [name for name in cycle.figures if not name.startswith(("rhat", "ess", "energy_"))]
-    table = Table("steps", *names, title=f"{cycle.settings['chains']} chains; distance: {cycle.settings['distance']}")
+    print(f"{cycle.settings['chains']} chains; the distance is {cycle.settings['distance']}")
+    print("".join(f"{name:>11}" for name in ("steps", *names)))
     last = len(cycle.steps) - 1
     for i in sorted({round(k * last / (_ROWS - 1)) for k in range(_ROWS)}):
         values = (cycle.figures[name][i] for name in names)
-        table.add_row(f"{cycle.steps[i]:,}", *("" if value is None else f"{value:.4g}" for value in values))
-    Console().print(table)
+        cells = (f"{cycle.steps[i]:,}", *("-" if value is None else f"{value:.4g}" for value in values))
+        print("".join(f"{cell:>11}" for cell in cells))
     print(f"verdict: {cycle.verdict}, stable until step {cycle.stable_until}")
     for reason in cycle.reasons:
         print(f"- {reason}")
