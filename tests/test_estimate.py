@@ -108,8 +108,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_measuring_runs_real_updates(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--batch", "4", "--net.width", "4", "--langevin.steps", "2", "--chains.size", "8"]
-    assert main(["estimate", "digits-shortrun", "--measure", *small]) == 0
-    assert "measured / estimated: " in capsys.readouterr().out
+    for rate in ("own", "matrix"):
+        assert main(["estimate", "digits-shortrun", "--devices", "1", "--rate", rate, "--measure", *small]) == 0
+        assert "measured / estimated: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,7 @@ def test_measuring_runs_real_updates(capsys: pytest.CaptureFixture[str]) -> None
         (["--rate", "a1000"], "did you mean 'a100'"),
         (["--rate", "-3"], "TFLOPS above 0"),
         (["--rate", "nan"], "TFLOPS above 0"),
+        (["--measure"], "add --rate matrix or --rate own"),
         (["--link", "0"], "GB/s above 0"),
         (["--devices", "0"], "devices must be from 1 to the batch of 64, got 0"),
         (["--devices", "65"], "got 65"),

@@ -166,7 +166,7 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
         Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers),
         chains,
         learned=tempered(net, recipe.temperature),
-        energy=_energy(net, recipe),
+        energy=energy_of(net, recipe),
         ebm=ebm,
         generator=generator,
         data_noise=recipe.data_noise,
@@ -266,10 +266,10 @@ def _model(
         made: Start = STARTS.make(recipe.start, shape=shape, dataset=data, generator=maker)
         return made
 
-    return Model(net, _energy(net, recipe), maker, _Deferred(start), recipe, shape, device)
+    return Model(net, energy_of(net, recipe), maker, _Deferred(start), recipe, shape, device)
 
 
-def _energy(net: nn.Module, recipe: Recipe) -> Energy:
+def energy_of(net: nn.Module, recipe: Recipe) -> Energy:
     """What chains walk on: net(x) / temperature [+ |x|^2 / (2 tau^2)]."""
     learned = prepare(net, temperature=recipe.temperature, precision=recipe.langevin.precision)
     return learned if recipe.tau is None else total(learned, gaussian(recipe.tau))

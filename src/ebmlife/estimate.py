@@ -70,7 +70,7 @@ def estimate(recipe: Recipe, *, devices: int = 1) -> Estimate:
     """What an update of the recipe costs on so many devices, batch and bank shared out evenly."""
     if not 1 <= devices <= recipe.batch:
         raise BadInput(f"devices must be from 1 to the batch of {recipe.batch}, got {devices}")
-    shape = _shape(recipe.data)
+    shape = shape_of(recipe.data)
     energy, generator = _networks(recipe, shape)
     share, steps = -(-recipe.batch // devices), recipe.langevin.steps(0)
     born = recipe.batch * births(recipe.chains) if recipe.start.kind == "generator" else 0
@@ -94,7 +94,7 @@ def estimate(recipe: Recipe, *, devices: int = 1) -> Estimate:
     )
 
 
-def _shape(data: Part) -> tuple[int, ...]:
+def shape_of(data: Part) -> tuple[int, ...]:
     """Of an item of the data, which need not be there."""
     if data.kind in _SHAPES:
         return _SHAPES[data.kind]
