@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ebmlife import build, pictures, recipes
 from ebmlife.data import digits
-from ebmlife.demo import diversity
+from ebmlife.exam import diversity
 from ebmlife.files import whole
 from ebmlife.recipe import Recipe, override
 from ebmlife.trainer import Figures

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ebmlife import checkpoint, hub
+from ebmlife import checkpoint, hub, recipes
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, toy
 from ebmlife.energy import Energy, gaussian, tempered, total
@@ -27,8 +27,9 @@ from ebmlife.nets import (
     SNGANGenerator,
 )
 from ebmlife.prepare import prepare
+from ebmlife.prior import FixedPrior, restored
 from ebmlife.randomness import Streams, generator, normal
-from ebmlife.recipe import Optimizer, Recipe, validate
+from ebmlife.recipe import Optimizer, Part, Recipe, validate
 from ebmlife.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform, Walked
 from ebmlife.trainer import Trainer
 
@@ -136,6 +137,7 @@ class Training:
             "recipe": self.model.recipe.model_dump(mode="json"),
             "shape": self.model.shape,
             "frozen_generator": None if self.trainer.generator or not maker else maker.state_dict(),
+            "prior": self.model.prior.state_dict() if self.model.prior else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -146,8 +148,8 @@ class Training:
         torch.set_rng_state(state["torch"])
 
 
-def training(recipe: Recipe, *, resumed: bool = False) -> Training:
-    """All that a run needs; `resumed`: the weights will come from its own checkpoint, not from another run."""
+def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> Training:
+    """All that a run needs; `resumed`: the checkpoint that weights will come from, instead of from other runs."""
     for name in ("size", "burn_in_size"):
         if recipe.batch > recipe.chains.options.get(name, recipe.batch):
             raise BadInput(
@@ -155,8 +157,9 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
             )
     device = find_device(recipe.device)
     dataset: Dataset = DATA.make(recipe.data)
+    prior = _prior(recipe, dataset.shape, device, resumed)
     streams = Streams(recipe.seed, device=device)
-    net, maker = networks(self_contained(recipe) if resumed else recipe, dataset.shape, device)
+    net, maker = networks(recipe if resumed is None else self_contained(recipe), dataset.shape, device)
     ebm = _learner(net, recipe.optimizer)
     options = recipe.generator.optimizer if recipe.generator else None
     generator = _learner(maker.train(), options) if maker and options else None
@@ -166,7 +169,7 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
         Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers),
         chains,
         learned=tempered(net, recipe.temperature),
-        energy=energy_of(net, recipe),
+        energy=energy_of(net, recipe, prior),
         ebm=ebm,
         generator=generator,
         data_noise=recipe.data_noise,
@@ -175,7 +178,8 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
         device=device,
     )
     averaged = generator.ema.eval() if generator else maker
-    return Training(trainer, streams, _model(recipe, ebm.ema, averaged, dataset.shape, device, lambda: dataset))
+    energy = energy_of(ebm.ema, recipe, prior)
+    return Training(trainer, streams, _model(recipe, ebm.ema, energy, averaged, prior, dataset.shape, device, dataset))
 
 
 def _walk(recipe: Recipe, streams: Streams) -> Walk:
@@ -185,11 +189,7 @@ def _walk(recipe: Recipe, streams: Streams) -> Walk:
 
 def networks(recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> tuple[nn.Module, nn.Module | None]:
     """The energy and the generator, in eval mode, with the weights that the recipe's seed or another run gives them."""
-    of_image: dict[str, Any] = {"shape": shape}
-    if len(shape) == 3:
-        if shape[1] != shape[2]:
-            raise BadInput(f"images must be square, got {shape[1]}x{shape[2]}; use data.kind 'folder' to crop them")
-        of_image |= {"channels": shape[0], "size": shape[1]}
+    of_image = _of_image(shape)
     for kinds, chosen in ((NETS, recipe.net), *([(GENERATORS, recipe.generator.net)] if recipe.generator else [])):
         if kinds.wants(chosen, "channels") and len(shape) != 3:
             raise BadInput(f"{kinds.field} {chosen.kind!r} needs images, got states of shape {shape}; use 'perceptron'")
@@ -200,22 +200,40 @@ def networks(recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> tu
             return net, None
         maker: nn.Module = GENERATORS.make(recipe.generator.net, **of_image).to(device).eval()
     if recipe.generator.run is not None:
-        other = load(recipe.generator.run).generator
+        other = _other("generator.run", recipe.generator.run).generator
         if other is None:
             raise BadInput(f"generator.run {recipe.generator.run} has no generator; name a run that has one")
         fit_weights(maker, other.state_dict(), f"the generator of {recipe.generator.run}")
     return net, maker
 
 
-def load(run: str | Path, *, update: int | None = None, averaged: bool = True, device: str = "auto") -> Model:
+def _of_image(shape: tuple[int, ...]) -> dict[str, Any]:
+    if len(shape) != 3:
+        return {"shape": shape}
+    if shape[1] != shape[2]:
+        raise BadInput(f"images must be square, got {shape[1]}x{shape[2]}; use data.kind 'folder' to crop them")
+    return {"shape": shape, "channels": shape[0], "size": shape[1]}
+
+
+def load(
+    run: str | Path,
+    *,
+    update: int | None = None,
+    averaged: bool = True,
+    device: str = "auto",
+    evaluation_temperature: float = 1.0,
+) -> Model:
     """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights.
 
-    `run` is its folder, or 'hf:user/model' for one that was pushed to the hub.
+    `evaluation_temperature` divides the learned energy and its prior, but not the Gaussian term: 1.005 is what the
+    paper's authors sample their longrun models at. `run` is a folder, or 'hf:user/model' for one on the hub.
     """
     folder = hub.find_hub().download(*hub.parse(str(run))) if hub.is_shared(run) else Path(run)
     at = checkpoint.choose(folder, update)
     if at is None:
         raise BadInput(f"{folder} holds no checkpoint; expected the folder of a run, as `ebmlife train --out` makes it")
+    if not evaluation_temperature > 0:
+        raise BadInput(f"the evaluation temperature must be above 0, got {evaluation_temperature}")
     state, _ = checkpoint.load(checkpoint.path(folder, at))
     recipe, shape, place = resolve(validate(state["recipe"])), tuple(state["shape"]), find_device(device)
     net, maker = networks(self_contained(recipe), shape, place)
@@ -225,7 +243,44 @@ def load(run: str | Path, *, update: int | None = None, averaged: bool = True, d
     fit_weights(net, state["trainer"]["ebm"][weights], str(folder))
     if maker is not None:
         fit_weights(maker, _generator_weights(state, weights), str(folder))
-    return _model(recipe, net, maker, shape, place, lambda: DATA.make(recipe.data))
+    prior = _restored(state, shape, place)
+    energy = energy_of(net, recipe, prior, evaluation_temperature)
+    return _model(recipe, net, energy, maker, prior, shape, place, None)
+
+
+def _other(field: str, run: str) -> Model:
+    """The model of another run that this one builds on."""
+    if not hub.is_shared(run) and checkpoint.choose(Path(run), None) is None:
+        name = Path(run).name
+        known = name in recipes.names()
+        how = f"ebmlife train {name if known else 'RECIPE'} --out {run}"
+        raise BadInput(f"{field} {run} holds no checkpoint; make it first: {how}")
+    return load(run)
+
+
+def _prior(
+    recipe: Recipe, shape: tuple[int, ...], device: torch.device, saved: dict[str, Any] | None
+) -> FixedPrior | None:
+    """The averaged energy of the run that the recipe names as its prior, or what a checkpoint saved of it."""
+    if recipe.prior is None:
+        return None
+    if saved is not None and saved["recipe"].get("prior") == recipe.prior.model_dump(mode="json"):
+        return _restored(saved, shape, device)
+    model = _other("prior.run", recipe.prior.run)
+    if model.prior is not None:
+        raise BadInput(f"prior.run {recipe.prior.run} has a prior of its own; name a run without one")
+    if model.shape != shape:
+        raise BadInput(f"prior.run {recipe.prior.run} is of states {model.shape}, and the data are {shape}")
+    temperature = recipe.prior.temperature or model.recipe.temperature
+    return FixedPrior(model.net.to(device), model.recipe.net, temperature)
+
+
+def _restored(state: dict[str, Any], shape: tuple[int, ...], device: torch.device) -> FixedPrior | None:
+    def make(chosen: Part) -> nn.Module:
+        net: nn.Module = NETS.make(chosen, **_of_image(shape)).to(device)
+        return net
+
+    return restored(state.get("prior"), make)  # older checkpoints know of none
 
 
 def self_contained(recipe: Recipe) -> Recipe:
@@ -256,23 +311,38 @@ class _Deferred:
 def _model(
     recipe: Recipe,
     net: nn.Module,
+    energy: Energy,
     maker: nn.Module | None,
+    prior: FixedPrior | None,
     shape: tuple[int, ...],
     device: torch.device,
-    dataset: Callable[[], Dataset],
+    dataset: Dataset | None,  # None: read when a start first needs it
 ) -> Model:
     def start() -> Start:
-        data = dataset() if STARTS.wants(recipe.start, "dataset") else None
+        data = dataset
+        if data is None and STARTS.wants(recipe.start, "dataset"):
+            data = DATA.make(recipe.data)
         made: Start = STARTS.make(recipe.start, shape=shape, dataset=data, generator=maker)
         return made
 
-    return Model(net, energy_of(net, recipe), maker, _Deferred(start), recipe, shape, device)
+    return Model(net, energy, maker, _Deferred(start), recipe, shape, device, prior)
 
 
-def energy_of(net: nn.Module, recipe: Recipe) -> Energy:
-    """What chains walk on: net(x) / temperature [+ |x|^2 / (2 tau^2)]."""
-    learned = prepare(net, temperature=recipe.temperature, precision=recipe.langevin.precision)
-    return learned if recipe.tau is None else total(learned, gaussian(recipe.tau))
+def energy_of(
+    net: nn.Module, recipe: Recipe, prior: FixedPrior | None = None, evaluation_temperature: float = 1.0
+) -> Energy:
+    """What chains walk on:
+
+    (net(x) / temperature [+ prior(x) / prior.temperature]) / evaluation_temperature [+ |x|^2 / (2 tau^2)].
+    """
+    precision = recipe.langevin.precision
+    terms = [prepare(net, temperature=recipe.temperature, precision=precision)]
+    if prior is not None:
+        terms.append(prepare(prior.net, temperature=prior.temperature, precision=precision))
+    energy = total(*terms)
+    if evaluation_temperature != 1:
+        energy = tempered(energy, evaluation_temperature)
+    return energy if recipe.tau is None else total(energy, gaussian(recipe.tau))
 
 
 def _learner(net: nn.Module, options: Optimizer) -> Learner:

@@ -9,14 +9,14 @@ from ebmlife import build
 from ebmlife.errors import BadInput, nearest
 from ebmlife.estimate import estimate, shape_of
 from ebmlife.langevin import langevin
-from ebmlife.recipe import Recipe
+from ebmlife.recipe import Recipe, part
 
 # Dense TFLOPS of the arithmetic that PyTorch's convolutions use by default for float32: TF32 where there is any.
 STATED = {"v100": 15.7, "a100": 156.0, "h100": 495.0, "rtx4090": 82.6}
 SHARE = 0.4  # of a stated rate that convolutions are taken to reach; unmeasured
 MEASURED = ("matrix", "own")
 _SIDE, _PRODUCTS = 1536, 6
-_IMAGES, _STEPS = 16, 3
+_IMAGES, _SECONDS = 64, 2.0  # of a walk that measures, at most
 Clock = Callable[[], float]
 Meter = Callable[[], float]  # a rate as it is at the moment
 
@@ -56,17 +56,19 @@ def _matrix(clock: Clock) -> Meter:
 def _own(recipe: Recipe, clock: Clock) -> Meter:
     shape, device = shape_of(recipe.data), build.find_device(recipe.device)
     net, _ = build.networks(recipe.model_copy(update={"generator": None}), shape, device)
-    energy, images = build.energy_of(net, recipe), recipe.batch if device.type == "cuda" else min(recipe.batch, _IMAGES)
-    x = torch.rand(images, *shape, device=device)
-    one = estimate(recipe).walk / recipe.batch / recipe.langevin.steps(0)
+    energy, x = build.energy_of(net, recipe), torch.rand(min(recipe.batch, _IMAGES), *shape, device=device)
+    plain = {"generator": None, "prior": None, "chains": part("fresh"), "batch": 1}
+    one = estimate(recipe.model_copy(update=plain)).walk / recipe.langevin.steps(0)
 
-    def walk() -> float:
-        return langevin(energy, x, steps=_STEPS, step_size=recipe.langevin.step_size)[1].gradient.item()  # waits
+    def walk(steps: int) -> float:
+        return langevin(energy, x, steps=steps, step_size=recipe.langevin.step_size)[1].gradient.item()  # waits for it
 
-    walk()  # compiles
+    walk(1)  # compiles
+    # What a walk costs before its first step is shared by as many steps as training has, if that does not take long.
+    steps = max(1, min(round(_SECONDS / spent(lambda: walk(1), time.perf_counter)), int(recipe.langevin.steps(0))))
 
     def rate() -> float:
-        return images * _STEPS * one / spent(walk, clock)
+        return len(x) * steps * one / spent(lambda: walk(steps), clock)
 
     return rate
 

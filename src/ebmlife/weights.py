@@ -8,6 +8,7 @@ from torch import nn
 from ebmlife import checkpoint
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
+from ebmlife.prior import FixedPrior
 from ebmlife.recipe import Recipe
 
 
@@ -16,6 +17,7 @@ def write_weights(
     recipe: Recipe,
     net: nn.Module,
     generator: nn.Module | None = None,
+    prior: FixedPrior | None = None,
     *,
     shape: tuple[int, ...],
     update: int = 0,
@@ -28,6 +30,7 @@ def write_weights(
         "trainer": {"update": update, "ebm": {"ema": net.state_dict()}, "generator": None},
         "recipe": recipe.model_dump(mode="json"),
         "shape": shape,
+        "prior": None if prior is None else prior.state_dict(),
         "frozen_generator": None if generator is None else generator.state_dict(),
     }
     with whole(folder) as unfinished:

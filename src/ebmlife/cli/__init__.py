@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import estimating, importing, sampling, sharing, speed, training
+from ebmlife.cli import estimating, examining, importing, sampling, sharing, speed, training
 from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.errors import BadInput, Diverged, nearest
 
-_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name")
-_GROUPS = (training, sampling, importing, sharing, estimating, speed)  # in the order of `ebmlife --help`
+_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "target", "files")
+_GROUPS = (training, sampling, examining, importing, sharing, estimating, speed)  # in the order of `ebmlife --help`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
