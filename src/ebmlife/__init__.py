@@ -2,8 +2,9 @@
 
 __version__ = "0.1.0"
 
-from ebmlife import importers, nets
+from ebmlife import attacks, importers, nets
 from ebmlife.build import load
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.langevin import langevin
 from ebmlife.model import Model
@@ -12,9 +13,12 @@ from ebmlife.randomness import seeded
 
 __all__ = [
     "BadInput",
+    "DefendedClassifier",
     "Diverged",
     "Model",
+    "Purifier",
     "__version__",
+    "attacks",
     "importers",
     "langevin",
     "load",

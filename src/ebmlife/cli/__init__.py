@@ -5,12 +5,32 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import estimating, examining, importing, sampling, sharing, speed, training
+from ebmlife.cli import (
+    attacking,
+    defending,
+    estimating,
+    examining,
+    importing,
+    sampling,
+    sharing,
+    speed,
+    training,
+)
 from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.errors import BadInput, Diverged, nearest
 
 _NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "target", "files")
-_GROUPS = (training, sampling, examining, importing, sharing, estimating, speed)  # in the order of `ebmlife --help`
+_GROUPS = (  # in the order of `ebmlife --help`
+    training,
+    sampling,
+    defending,
+    attacking,
+    examining,
+    importing,
+    sharing,
+    estimating,
+    speed,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +60,7 @@ def _dispatch(words: list[str]) -> int:
     parser = _parser()
     options, rest = parser.parse_known_args(words)
     if rest and not options.takes_fields:
-        known = ["--help", *(f"--{name}" for name in vars(options) if name not in _NOT_OPTIONS)]
+        known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]
         raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
     code: int = options.run(options, changed_fields(rest))
     return code
