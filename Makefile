@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test bench results-shortrun results-shortrun-cifar10 results-fid \
+.PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
         results-stability results-precision check format
 
 help:
 	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
 	@echo "make test    the whole test suite"
+	@echo "make test-full   one update of every experiment of the paper at full size (gigabytes)"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
 	@echo "make check   lint, formatting and types"
@@ -27,6 +28,9 @@ demo: setup
 
 test: setup
 	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
+
+test-full: setup
+	$(BIN)/pytest -m slow
 
 bench: setup
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[bench]'

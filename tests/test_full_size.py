@@ -10,6 +10,7 @@ from PIL import Image
 
 from ebmlife import build, recipes
 from ebmlife.recipe import override
+from ebmlife.weights import write_weights
 
 LIMIT = 24 * 2**20  # kilobytes
 PAPER = {  # recipe -> size of its images
@@ -17,6 +18,12 @@ PAPER = {  # recipe -> size of its images
     "celeba-shortrun": 64,
     "imagenet128-shortrun": 128,
     "imagenet224-midrun": 224,
+    "cifar10-longrun": 32,
+    "celeba-longrun": 64,
+    "imagenet64-longrun": 64,
+    "cifar10-prior": 32,
+    "celeba-prior": 64,
+    "imagenet64-prior": 64,
 }
 
 
@@ -28,10 +35,17 @@ def images(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_one_update_at_full_size(name: str, images: Path) -> None:
+    size = PAPER[name]
     fields = {"batch": "2", "chains.size": "2", "langevin.steps": "2", "device": "cpu", "workers": "0"}
-    fields |= {"data.kind": "folder", "data.folder": str(images), "data.size": str(PAPER[name])}
+    fields |= {"data.kind": "folder", "data.folder": str(images), "data.size": str(size)}
+    if name.endswith("-longrun"):
+        fields |= {"chains.burn_in_size": "2", "chains.burn_in_steps": "2", "prior.run": str(images / "prior")}
+        prior = build.resolve(recipes.get(name.replace("longrun", "prior")))
+        net, maker = build.networks(build.self_contained(prior), (3, size, size), torch.device("cpu"))
+        write_weights(images / "prior", prior, net, maker, shape=(3, size, size), origin="random")
     recipe = build.resolve(override(build.resolve(recipes.get(name)), fields))
     training = build.training(build.self_contained(recipe))
     before = [p.detach().clone() for p in training.trainer.ebm.net.parameters()]
@@ -39,5 +53,5 @@ def test_one_update_at_full_size(name: str, images: Path) -> None:
     assert torch.isfinite(torch.tensor(figures.energy_difference))
     after = training.trainer.ebm.net.parameters()
     assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    assert training.model.shape == (3, PAPER[name], PAPER[name])
+    assert training.model.shape == (3, size, size)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < LIMIT

@@ -100,6 +100,20 @@ def test_weights_can_be_used_and_not_resumed(weights: Path, tmp_path: Path, caps
     assert "exists already" in fails(capsys, "import", weights / "ebm.ckpt", "--out", run)
 
 
+def test_a_longrun_energy_comes_with_its_prior(weights: Path, tmp_path: Path, capsys: Capture) -> None:
+    energy, out = weights / "ebm.ckpt", ("--recipe", "cifar10-longrun", "--out", tmp_path / "run")
+    assert "has a prior energy; give its file with --prior" in fails(capsys, "import", energy, *out)
+    works("import", energy, weights / "gen.ckpt", "--prior", energy, *out)
+    model, x = load(tmp_path / "run"), foreign.images(2, 32)
+    gaussian = x.square().flatten(1).sum(1) / (2 * 0.15**2)
+    expected = 2 * torch.tensor(ENERGY) / 1e-4 + gaussian
+    torch.testing.assert_close(model.energy(x), expected, rtol=1e-3, atol=0)
+    elsewhere = ("import", energy, "--prior", energy, "--out", tmp_path / "other")
+    assert "has no prior energy; leave --prior away" in fails(capsys, *elsewhere)
+    generator = ("import", energy, "--prior", weights / "gen.ckpt", *out[:2], "--out", tmp_path / "other")
+    assert "a prior is an energy" in fails(capsys, *generator)
+
+
 def test_a_classifier_becomes_a_file_that_is_found_by_name(tmp_path: Path, capsys: Capture) -> None:
     foreign.write_checkpoint(tmp_path / "wrn", foreign.filled(foreign.wide_resnet(1, 2)))
     file = tmp_path / "wrn.safetensors"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ebmlife import build, recipes
+from ebmlife.attacks.presets import Preset, preset
 from ebmlife.recipe import Optimizer, Recipe
 from ebmlife.schedule import GAMMA_ANNEAL, constant
 
@@ -45,15 +46,16 @@ FIELDS: dict[str, Callable[[Recipe, str], tuple[Any, Any]]] = {  # row -> what i
     "Generator Optimizer": lambda r, t: (generator(r).kind, t.lower()),
     "Generator Gradient Clip": lambda r, t: (generator(r).clip or 0, number(t)),
     "Generator Batch Norm": lambda r, t: (r.generator and r.generator.net.options["batch_norm"], t == "Yes"),
-    "Langevin Steps": lambda r, t: (r.sampling_steps, int(t)),
 }
-OF_THE_ATTACK = (
-    "Adversarial Steps",
-    "Adversarial Epsilon",
-    "Adversarial Eta",
-    "EOT Attack Reps",
-    "EOT Defense Reps",
-)
+PRESETS = {"cifar10-midrun": "paper-cifar10", "imagenet224-midrun": "paper-imagenet"}
+OF_THE_ATTACK: dict[str, Callable[[Preset], float]] = {
+    "Adversarial Steps": lambda attack: attack.steps,
+    "Adversarial Epsilon": lambda attack: attack.threat.radius,
+    "Adversarial Eta": lambda attack: attack.step_size,
+    "EOT Attack Reps": lambda attack: attack.replicas,
+    "EOT Defense Reps": lambda attack: attack.verify,
+    "Langevin Steps": lambda attack: attack.langevin_steps,
+}
 
 
 def cells() -> list[tuple[str, str, str]]:
@@ -81,3 +83,8 @@ def test_the_page_has_all_experiments() -> None:
 def test_recipes_have_the_papers_numbers(name: str, row: str, value: str) -> None:
     there, expected = FIELDS[row](build.resolve(recipes.get(name)), value)
     assert there == expected
+
+
+@pytest.mark.parametrize(("name", "row", "value"), [cell for cell in cells() if cell[1] in OF_THE_ATTACK])
+def test_presets_have_the_papers_numbers(name: str, row: str, value: str) -> None:
+    assert OF_THE_ATTACK[row](preset(PRESETS[name])) == number(value)

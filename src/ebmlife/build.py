@@ -169,7 +169,7 @@ def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> Traini
         Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers),
         chains,
         learned=tempered(net, recipe.temperature),
-        energy=_energy(net, recipe, prior),
+        energy=energy_of(net, recipe, prior),
         ebm=ebm,
         generator=generator,
         data_noise=recipe.data_noise,
@@ -178,7 +178,7 @@ def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> Traini
         device=device,
     )
     averaged = generator.ema.eval() if generator else maker
-    energy = _energy(ebm.ema, recipe, prior)
+    energy = energy_of(ebm.ema, recipe, prior)
     return Training(trainer, streams, _model(recipe, ebm.ema, energy, averaged, prior, dataset.shape, device, dataset))
 
 
@@ -245,7 +245,7 @@ def load(
     if maker is not None:
         fit_weights(maker, _generator_weights(state, weights), str(folder))
     prior = _restored(state, shape, place)
-    energy = _energy(net, recipe, prior, evaluation_temperature)
+    energy = energy_of(net, recipe, prior, evaluation_temperature)
     return _model(recipe, net, energy, maker, prior, shape, place, None)
 
 
@@ -329,7 +329,9 @@ def _model(
     return Model(net, energy, maker, _Deferred(start), recipe, shape, device, prior)
 
 
-def _energy(net: nn.Module, recipe: Recipe, prior: FixedPrior | None, evaluation_temperature: float = 1.0) -> Energy:
+def energy_of(
+    net: nn.Module, recipe: Recipe, prior: FixedPrior | None = None, evaluation_temperature: float = 1.0
+) -> Energy:
     """What chains walk on:
 
     (net(x) / temperature [+ prior(x) / prior.temperature]) / evaluation_temperature [+ |x|^2 / (2 tau^2)].

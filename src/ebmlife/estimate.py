@@ -70,8 +70,9 @@ def estimate(recipe: Recipe, *, devices: int = 1) -> Estimate:
     """What an update of the recipe costs on so many devices, batch and bank shared out evenly."""
     if not 1 <= devices <= recipe.batch:
         raise BadInput(f"devices must be from 1 to the batch of {recipe.batch}, got {devices}")
-    shape = _shape(recipe.data)
+    shape = shape_of(recipe.data)
     energy, generator = _networks(recipe, shape)
+    energies = 1 if recipe.prior is None else 2  # a prior is taken to be as large as what is learned beside it
     share, steps = -(-recipe.batch // devices), recipe.langevin.steps(0)
     born = recipe.batch * births(recipe.chains) if recipe.start.kind == "generator" else 0
     learning, sent = 2 * recipe.batch * energy.lesson, energy.weights
@@ -80,21 +81,22 @@ def estimate(recipe: Recipe, *, devices: int = 1) -> Estimate:
         sent += generator.weights
     states = sum(int(recipe.chains.options.get(name, 0)) for name in ("size", "burn_in_size"))
     held = sum(net.weights * (_COPIES if net.learned else 1) for net in (energy, generator))
+    held += (energies - 1) * energy.weights
     return Estimate(
         recipe=recipe,
         devices=devices,
-        walk=round(recipe.batch * (steps + _burn_in_steps(recipe)) * energy.slope),
+        walk=round(recipe.batch * (steps + _burn_in_steps(recipe)) * energies * energy.slope),
         learning=learning,
         births=round(born * generator.forward),
         weights=_FLOAT * held,
         bank=-(-states // devices) * _FLOAT * torch.Size(shape).numel(),
         activations=share * max(energy.kept_slope, 2 * energy.kept_lesson, generator.kept_lesson),
         traffic=round(_FLOAT * sent * 2 * (devices - 1) / devices),
-        sample=recipe.sampling_steps * energy.slope + generator.forward,
+        sample=recipe.sampling_steps * energies * energy.slope + generator.forward,
     )
 
 
-def _shape(data: Part) -> tuple[int, ...]:
+def shape_of(data: Part) -> tuple[int, ...]:
     """Of an item of the data, which need not be there."""
     if data.kind in _SHAPES:
         return _SHAPES[data.kind]

@@ -28,16 +28,8 @@ def push(
     at = checkpoint.choose(run, update) or 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
-        write_weights(
-            folder,
-            model.recipe,
-            model.net,
-            model.generator,
-            prior=model.prior,
-            shape=model.shape,
-            update=at,
-            origin=run.name,
-        )
+        parts = (model.recipe, model.net, model.generator, model.prior)
+        write_weights(folder, *parts, shape=model.shape, update=at, origin=run.name)
         card = model_card(model, run, name, update=at, license=license)
         (folder / "README.md").write_text(card)
         return hub.upload(folder, repository, private=private)

@@ -17,8 +17,8 @@ def write_weights(
     recipe: Recipe,
     net: nn.Module,
     generator: nn.Module | None = None,
-    *,
     prior: FixedPrior | None = None,
+    *,
     shape: tuple[int, ...],
     update: int = 0,
     origin: str,  # where the weights come from, for the manifest
@@ -30,8 +30,8 @@ def write_weights(
         "trainer": {"update": update, "ebm": {"ema": net.state_dict()}, "generator": None},
         "recipe": recipe.model_dump(mode="json"),
         "shape": shape,
-        "frozen_generator": None if generator is None else generator.state_dict(),
         "prior": None if prior is None else prior.state_dict(),
+        "frozen_generator": None if generator is None else generator.state_dict(),
     }
     with whole(folder) as unfinished:
         unfinished.mkdir()

@@ -13,7 +13,8 @@ from ebmlife.importers import load
 from ebmlife.importers.kinds import Imported
 from ebmlife.kinds import Kinds
 from ebmlife.nets import AuthorsWideResNet
-from ebmlife.recipe import Part, Recipe, override, part
+from ebmlife.prior import FixedPrior
+from ebmlife.recipe import Part, Prior, Recipe, override, part
 from ebmlife.weights import write_weights
 
 _RECIPES = {  # whose networks have these sizes
@@ -35,6 +36,7 @@ def register(command: Command) -> None:
     bring.add_argument("files", nargs="+", help="TensorFlow checkpoint, .safetensors or .pth; at most one of each sort")
     bring.add_argument("--out", type=Path, required=True, help="the folder to make (a classifier: .safetensors)")
     bring.add_argument("--recipe", help="what the weights were trained for: temperature, step size, data")
+    bring.add_argument("--prior", help="the file of the fixed prior energy of a longrun model")
     bring.add_argument("--net", help="insist on a kind, such as ebm-sngan32; default: what the tensors look like")
 
 
@@ -48,14 +50,15 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
     name = options.recipe or _RECIPES.get(chosen.kind)
     if name is None:
         raise BadInput(f"no recipe of the paper has {chosen.kind}; say with --recipe what it was trained for")
-    recipe = _fitted(recipes.get(name), energy, generator)
+    recipe, prior = _with_prior(_fitted(recipes.get(name), energy, generator), options.prior)
     recipe = build.resolve(override(build.resolve(recipe), changes))
     shape = _shape(recipe, energy, generator)
     net, maker = build.networks(recipe, shape, build.find_device("cpu"))
     for target, source in ((net, energy), (maker, generator)):
         if isinstance(target, nn.Module) and source is not None:
             build.fit_weights(target, source.net.state_dict(), source.kind)
-    write_weights(options.out, recipe, net, maker, shape=shape, origin=", ".join(map(str, options.files)))
+    origin = ", ".join(map(str, (*options.files, *([options.prior] if prior else []))))
+    write_weights(options.out, recipe, net, maker, prior, shape=shape, origin=origin)
     print(f"{', '.join(one.kind for one in found)} -> {options.out}, with the numbers of {name}")
     return 0
 
@@ -88,6 +91,21 @@ def _fitted(recipe: Recipe, energy: Imported | None, generator: Imported | None)
     else:
         changes |= {"generator": None, "start": part("data")}
     return Recipe.model_validate({**recipe.model_dump(mode="json"), **changes})
+
+
+def _with_prior(recipe: Recipe, file: str | None) -> tuple[Recipe, FixedPrior | None]:
+    if recipe.net.kind == "flat":
+        return recipe.model_copy(update={"prior": None}), None
+    if (file is None) != (recipe.prior is None):
+        how = "leave --prior away" if recipe.prior is None else "give its file with --prior"
+        raise BadInput(f"{recipe.name} has {'no' if recipe.prior is None else 'a'} prior energy; {how}")
+    if file is None:
+        return recipe, None
+    found = load(file)
+    if not found.kind.startswith("ebm-"):
+        raise BadInput(f"--prior {file} is {found.kind}, and a prior is an energy")
+    prior = FixedPrior(found.net, build.NETS.resolve(_part(found, build.NETS)), recipe.temperature)
+    return recipe.model_copy(update={"prior": Prior(run=file, temperature=recipe.temperature)}), prior
 
 
 def _part(of: Imported, kinds: Kinds) -> Part:
