@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ebmlife import checkpoint
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, toy
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy, gaussian, tempered, total
 from ebmlife.errors import BadInput, at_least
 from ebmlife.kinds import Kinds
@@ -18,9 +19,10 @@ from ebmlife.langevin import Walk
 from ebmlife.learner import Learner
 from ebmlife.model import Model
 from ebmlife.nets import PerceptronEnergy, PerceptronGenerator, SNGANEnergy, SNGANGenerator
+from ebmlife.nets.batch_norm import share_batch_norm
 from ebmlife.prepare import prepare
 from ebmlife.randomness import Streams, generator, normal
-from ebmlife.recipe import Optimizer, Recipe, validate
+from ebmlife.recipe import Optimizer, Part, Recipe, part, validate
 from ebmlife.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform, Walked
 from ebmlife.trainer import Trainer
 
@@ -121,24 +123,26 @@ class Training:
         torch.set_rng_state(state["torch"])
 
 
-def training(recipe: Recipe, *, resumed: bool = False) -> Training:
-    """All that a run needs; `resumed`: the weights will come from its own checkpoint, not from another run."""
-    for name in ("size", "burn_in_size"):
-        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
-            raise BadInput(
-                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
-            )
+def training(recipe: Recipe, *, resumed: bool = False, ranks: Ranks = ALONE) -> Training:
+    """All that a run needs, or a rank's share of it; `resumed`: the weights will come from the run's own checkpoint,
+    not from another run."""
+    _check_sizes(recipe, ranks)
     device = find_device(recipe.device)
-    dataset: Dataset = DATA.make(recipe.data)
-    streams = Streams(recipe.seed, device=device)
+    with ranks.leading():
+        dataset: Dataset = DATA.make(recipe.data)
+    streams = Streams(recipe.seed, device=device, scope=scope(ranks))
     net, maker = networks(_self_contained(recipe) if resumed else recipe, dataset.shape, device)
-    ebm = _learner(net, recipe.optimizer)
+    ebm = _learner(net, recipe.optimizer, ranks)
     options = recipe.generator.optimizer if recipe.generator else None
-    generator = _learner(maker.train(), options) if maker and options else None
+    if maker and options and ranks.count > 1:
+        share_batch_norm(maker, ranks)
+    generator = _learner(maker.train(), options, ranks) if maker and options else None
     start: Start = STARTS.make(recipe.start, shape=dataset.shape, dataset=dataset, generator=maker)
-    chains: Chains = CHAINS.make(recipe.chains, start=start, walk=_walk(recipe, streams), streams=streams)
+    shared = _shared(recipe.chains, ranks)
+    chains: Chains = CHAINS.make(shared, start=start, walk=_walk(recipe, streams), streams=streams)
+    whose = ranks.part(recipe.batch)
     trainer = Trainer(
-        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers),
+        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers, part=whose),
         chains,
         learned=tempered(net, recipe.temperature),
         energy=_energy(net, recipe),
@@ -148,9 +152,34 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
         noise=normal(streams["data noise"]),
         explosion=recipe.explosion,
         device=device,
+        average=ranks.average,
     )
     averaged = generator.ema.eval() if generator else maker
     return Training(trainer, streams, _model(recipe, ebm.ema, averaged, dataset.shape, device, lambda: dataset))
+
+
+def scope(ranks: Ranks) -> str:
+    """Of the random streams: one process alone draws under their plain names."""
+    return f"rank {ranks.rank} of {ranks.count}/" if ranks.count > 1 else ""
+
+
+_BANKS = ("size", "burn_in_size")  # options of chains that count states
+
+
+def _check_sizes(recipe: Recipe, ranks: Ranks) -> None:
+    if recipe.batch % ranks.count:
+        raise BadInput(f"a batch of {recipe.batch} cannot be split evenly over {ranks.count} ranks; choose another")
+    for name in _BANKS:
+        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
+            raise BadInput(
+                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
+            )
+
+
+def _shared(chains: Part, ranks: Ranks) -> Part:
+    """The chains of one rank: all ranks together hold as many states as the recipe says."""
+    sizes = {name: ranks.share(size) for name, size in chains.options.items() if name in _BANKS}
+    return part(chains.kind, **chains.options | sizes)
 
 
 def _walk(recipe: Recipe, streams: Streams) -> Walk:
@@ -245,9 +274,15 @@ def _energy(net: nn.Module, recipe: Recipe) -> Energy:
     return learned if recipe.tau is None else total(learned, gaussian(recipe.tau))
 
 
-def _learner(net: nn.Module, options: Optimizer) -> Learner:
-    optimizer = _OPTIMIZERS[options.kind](net.parameters(), options)
-    return Learner(net, optimizer, learning_rate=options.learning_rate, clip=options.clip, ema=options.ema)
+def _learner(net: nn.Module, options: Optimizer, ranks: Ranks) -> Learner:
+    return Learner(
+        net,
+        _OPTIMIZERS[options.kind](net.parameters(), options),
+        learning_rate=options.learning_rate,
+        clip=options.clip,
+        ema=options.ema,
+        average=ranks.average,
+    )
 
 
 def _fit_weights(net: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
