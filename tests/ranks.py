@@ -3,12 +3,12 @@
 import multiprocessing
 import os
 import pickle
-import socket
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ebmlife.distributed import join
 
@@ -25,10 +25,13 @@ def on_ranks(function: Callable[..., Any], *arguments: Any, count: int = 2) -> l
 
 def started(function: Callable[..., Any], *arguments: Any, count: int = 2) -> list[Any]:
     """What `function(*arguments)` returns on each rank, with torchrun's environment and no more."""
-    port, processes, ends = _free_port(), [], []
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun's own process has it too
+    processes, ends = [], []
     for rank in range(count):
         end, other = _SERVER.Pipe(duplex=False)
-        process = _SERVER.Process(target=_child, args=(other, rank, count, port, function, arguments), daemon=True)
+        process = _SERVER.Process(
+            target=_child, args=(other, rank, count, store.port, function, arguments), daemon=True
+        )
         process.start()
         other.close()
         processes.append(process)
@@ -50,7 +53,7 @@ def _child(
     end: Connection, rank: int, count: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     torch.set_num_threads(1)
     try:
         result = function(*arguments)
@@ -64,10 +67,3 @@ def _joined(function: Callable[..., Any], *arguments: Any) -> Any:
     result = function(ranks, *arguments)
     ranks.leave()
     return result
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
