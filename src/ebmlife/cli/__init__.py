@@ -5,13 +5,28 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import sampling, speed, training
+from ebmlife.cli import attacking, defending, estimating, examining, importing, sampling, sharing, speed, training
 from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.distributed import ALONE, Ranks, join
 from ebmlife.errors import BadInput, Diverged, Lost, nearest
 
+<<<<<<< HEAD
 _NOT_OPTIONS = ("command", "takes_fields", "shared", "run", "folder", "name")
 _GROUPS = (training, sampling, speed)  # in the order of `ebmlife --help`
+=======
+_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "files", "target")
+_GROUPS = (
+    training,
+    sampling,
+    examining,
+    defending,
+    attacking,
+    importing,
+    sharing,
+    estimating,
+    speed,
+)  # in the order of `ebmlife --help`
+>>>>>>> main
 
 
 _FAILURES = {BadInput: ("error", 2), OSError: ("error", 2), Diverged: ("diverged", 1), Lost: ("a rank is gone", 1)}
@@ -41,6 +56,7 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+<<<<<<< HEAD
 def _dispatch(words: list[str], ranks: Ranks) -> int:
     with ranks.together():
         options, rest = _parser().parse_known_args(words)
@@ -52,6 +68,15 @@ def _dispatch(words: list[str], ranks: Ranks) -> int:
         return 0
     options.ranks = ranks
     code: int = options.run(options, changes)
+=======
+def _dispatch(words: list[str]) -> int:
+    parser = _parser()
+    options, rest = parser.parse_known_args(words)
+    if rest and not options.takes_fields:
+        known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]
+        raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
+    code: int = options.run(options, changed_fields(rest))
+>>>>>>> main
     return code
 
 
