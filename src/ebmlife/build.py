@@ -18,10 +18,6 @@ from ebmlife.kinds import Kinds
 from ebmlife.langevin import Walk
 from ebmlife.learner import Learner
 from ebmlife.model import Model
-<<<<<<< HEAD
-from ebmlife.nets import PerceptronEnergy, PerceptronGenerator, SNGANEnergy, SNGANGenerator
-from ebmlife.nets.batch_norm import share_batch_norm
-=======
 from ebmlife.nets import (
     BigGANEnergy,
     BigGANGenerator,
@@ -31,15 +27,11 @@ from ebmlife.nets import (
     SNGANEnergy,
     SNGANGenerator,
 )
->>>>>>> main
+from ebmlife.nets.batch_norm import share_batch_norm
 from ebmlife.prepare import prepare
 from ebmlife.prior import FixedPrior, restored
 from ebmlife.randomness import Streams, generator, normal
-<<<<<<< HEAD
 from ebmlife.recipe import Optimizer, Part, Recipe, part, validate
-=======
-from ebmlife.recipe import Optimizer, Part, Recipe, validate
->>>>>>> main
 from ebmlife.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform, Walked
 from ebmlife.trainer import Trainer
 
@@ -158,32 +150,17 @@ class Training:
         torch.set_rng_state(state["torch"])
 
 
-<<<<<<< HEAD
-def training(recipe: Recipe, *, resumed: bool = False, ranks: Ranks = ALONE) -> Training:
-    """All that a run needs, or a rank's share of it; `resumed`: the weights will come from the run's own checkpoint,
-    not from another run."""
+def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None, ranks: Ranks = ALONE) -> Training:
+    """All that a run needs, or a rank's share of it; `resumed`: the checkpoint that weights will come from, instead of
+    from other runs."""
     _check_sizes(recipe, ranks)
     device = find_device(recipe.device)
     with ranks.leading():
         dataset: Dataset = DATA.make(recipe.data)
-    streams = Streams(recipe.seed, device=device, scope=scope(ranks))
-    net, maker = networks(_self_contained(recipe) if resumed else recipe, dataset.shape, device)
-    ebm = _learner(net, recipe.optimizer, ranks)
-=======
-def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> Training:
-    """All that a run needs; `resumed`: the checkpoint that weights will come from, instead of from other runs."""
-    for name in ("size", "burn_in_size"):
-        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
-            raise BadInput(
-                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
-            )
-    device = find_device(recipe.device)
-    dataset: Dataset = DATA.make(recipe.data)
     prior = _prior(recipe, dataset.shape, device, resumed)
-    streams = Streams(recipe.seed, device=device)
+    streams = Streams(recipe.seed, device=device, scope=scope(ranks))
     net, maker = networks(recipe if resumed is None else self_contained(recipe), dataset.shape, device)
-    ebm = _learner(net, recipe.optimizer)
->>>>>>> main
+    ebm = _learner(net, recipe.optimizer, ranks)
     options = recipe.generator.optimizer if recipe.generator else None
     if maker and options and ranks.count > 1:
         share_batch_norm(maker, ranks)

@@ -62,17 +62,18 @@ def resume(
     ranks: Ranks = ALONE,
 ) -> Outcome:
     """Goes on from the newest checkpoint (or that of `from_update`) with the run's recipe, changed by `change`."""
-<<<<<<< HEAD
     with _alone(folder, ranks):
         with ranks.together():
             old = read_recipe(folder)
             new = build.resolve(change(old))
             at = checkpoint.choose(folder, from_update) or 0  # 0: killed before its first checkpoint
             place = checkpoint.path(folder, at)
-            state, manifest = checkpoint.load(place) if at else (None, {})
+            state, manifest = checkpoint.load(place) if checkpoint.updates(folder) else (None, {})
+            if state is not None and not can_be_resumed(state):
+                raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
             changes = differences(validate(state["recipe"]) if state else old, new)
             _check_changes(folder, at, new, changes, allow_changes)
-            training = _build(new, ranks, resumed=state is not None)
+            training = _build(new, ranks, resumed=state)
             if state is not None:
                 saved, device = shards.saved_by(manifest), training.model.device
                 mine = shards.localise(state, place, saved=saved, ranks=ranks, device=device)
@@ -83,35 +84,11 @@ def resume(
             if ranks.first:
                 checkpoint.abandon(folder, after=at)
                 _write_recipe(folder, new)
-=======
-    with _alone(folder):
-        old = read_recipe(folder)
-        new = build.resolve(change(old))
-        at = checkpoint.choose(folder, from_update) or 0  # 0: killed before its first checkpoint
-        state = checkpoint.load(checkpoint.path(folder, at))[0] if checkpoint.updates(folder) else None
-        if state is not None and not can_be_resumed(state):
-            raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
-        saved = validate(state["recipe"]) if state else old
-        changes = differences(saved, new)
-        if changes and not allow_changes:
-            raise BadInput(
-                f"the recipe is not that of the checkpoint at update {at}: {'; '.join(changes)}; "
-                "take the change back, or add --allow-changes"
-            )
-        if new.updates < at:
-            raise BadInput(f"{folder} is at update {at} already; --updates must not be less, got {new.updates}")
-        training = _build(new, resumed=state)
-        if state is not None:
-            _restore(training, state, changes)
-        checkpoint.abandon(folder, after=at)
-        _write_recipe(folder, new)
->>>>>>> main
         if state is not None and changes:
             _save(training, folder, ranks)  # under the new recipe, or a kill would leave a checkpoint of the old one
         return _work(training, folder, console, ranks)
 
 
-<<<<<<< HEAD
 def _check_changes(folder: Path, at: int, new: Recipe, changes: list[str], allowed: bool) -> None:
     if changes and not allowed:
         raise BadInput(
@@ -129,15 +106,10 @@ def _split_anew(saved: int, count: int) -> str:
     )
 
 
-def _build(recipe: Recipe, ranks: Ranks, *, resumed: bool = False) -> build.Training:
+def _build(recipe: Recipe, ranks: Ranks, *, resumed: dict[str, Any] | None = None) -> build.Training:
     # Nothing here draws from the global generator, but a user's network may (dropout).
     torch.manual_seed(generator(recipe.seed, build.scope(ranks)).initial_seed() if ranks.count > 1 else recipe.seed)
     return build.training(recipe, resumed=resumed, ranks=ranks)
-=======
-def _build(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> build.Training:
-    torch.manual_seed(recipe.seed)  # nothing here draws from the global generator, but a user's network may (dropout)
-    return build.training(recipe, resumed=resumed)
->>>>>>> main
 
 
 def _restore(training: build.Training, state: dict[str, Any], changes: list[str]) -> None:
@@ -167,19 +139,8 @@ def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks
             raise _Stopped
 
     with ExitStack() as stack:
-<<<<<<< HEAD
-        stop = stack.enter_context(_signals())
-        watchers = _watchers(training, folder, console, stack) if ranks.first else []
-=======
         stop = stack.enter_context(signals())
-        log = watch.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
-        every = recipe.watch.tensorboard_every
-        board = watch.Board(folder / "tensorboard", trainer.chains, every=every, after=trainer.update)
-        for open_file in (log, board):
-            stack.callback(open_file.close)
-        bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))
-        pictures = watch.Pictures(folder, _sources(training), trainer.chains, every=recipe.watch.pictures_every)
->>>>>>> main
+        watchers = _watchers(training, folder, console, stack) if ranks.first else []
         try:
             trainer.fit(recipe.updates, after=[*watchers, save_when_due])
         except _Stopped:
@@ -189,7 +150,7 @@ def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks
         except Lost as error:
             raise Lost(f"{error}; {_last_good(folder)}; start all again with `ebmlife resume {folder}`") from error
         if ranks.first:
-            watch.Pictures(folder, _sources(training), every=1).draw(trainer.update)
+            watch.Pictures(folder, _sources(training), trainer.chains, every=1).draw(trainer.update)
     return Outcome(folder, trainer.update, finished=True, figures=last[0] if last else None)
 
 
@@ -203,7 +164,7 @@ def _watchers(
     for open_file in (log, board):
         stack.callback(open_file.close)
     bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))
-    pictures = watch.Pictures(folder, _sources(training), every=recipe.watch.pictures_every)
+    pictures = watch.Pictures(folder, _sources(training), trainer.chains, every=recipe.watch.pictures_every)
     return [log, board, bar, pictures]
 
 
@@ -253,7 +214,6 @@ def _write_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 @contextmanager
-<<<<<<< HEAD
 def _alone(folder: Path, ranks: Ranks = ALONE) -> Iterator[None]:
     """Two processes in one run folder would tear it apart, unless they are ranks; the lock dies with the first one."""
     with ExitStack() as stack:
@@ -265,10 +225,6 @@ def _alone(folder: Path, ranks: Ranks = ALONE) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-=======
-def _alone(folder: Path) -> Iterator[None]:
-    """Two processes in one run folder would tear it apart."""
->>>>>>> main
     if not (folder / "recipe.json").is_file():
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     with locked(folder):

@@ -10,11 +10,7 @@ from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.distributed import ALONE, Ranks, join
 from ebmlife.errors import BadInput, Diverged, Lost, nearest
 
-<<<<<<< HEAD
-_NOT_OPTIONS = ("command", "takes_fields", "shared", "run", "folder", "name")
-_GROUPS = (training, sampling, speed)  # in the order of `ebmlife --help`
-=======
-_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "files", "target")
+_NOT_OPTIONS = ("command", "takes_fields", "shared", "run", "folder", "name", "files", "target")
 _GROUPS = (
     training,
     sampling,
@@ -26,7 +22,6 @@ _GROUPS = (
     estimating,
     speed,
 )  # in the order of `ebmlife --help`
->>>>>>> main
 
 
 _FAILURES = {BadInput: ("error", 2), OSError: ("error", 2), Diverged: ("diverged", 1), Lost: ("a rank is gone", 1)}
@@ -56,27 +51,17 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-<<<<<<< HEAD
 def _dispatch(words: list[str], ranks: Ranks) -> int:
     with ranks.together():
         options, rest = _parser().parse_known_args(words)
         if rest and not options.takes_fields:
-            known = ["--help", *(f"--{name}" for name in vars(options) if name not in _NOT_OPTIONS)]
+            known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]
             raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
         changes = changed_fields(rest)
     if not ranks.first and not options.shared:
         return 0
     options.ranks = ranks
     code: int = options.run(options, changes)
-=======
-def _dispatch(words: list[str]) -> int:
-    parser = _parser()
-    options, rest = parser.parse_known_args(words)
-    if rest and not options.takes_fields:
-        known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]
-        raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
-    code: int = options.run(options, changed_fields(rest))
->>>>>>> main
     return code
 
 
