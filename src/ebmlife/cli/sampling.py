@@ -41,7 +41,7 @@ def register(command: Command) -> None:
 
 def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
-    with ranks.together():
+    with ranks.together(), ranks.leading():
         model = build.load(options.folder, update=options.update, averaged=not options.raw, device=options.device)
         blocks = model.blocks(options.n, steps=options.steps, seed=options.seed)
         output.check(options.out, n=options.n, shape=model.shape)
@@ -56,7 +56,7 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
-    with ranks.together():
+    with ranks.together(), ranks.leading():
         model = build.load(options.folder, update=options.update)
         place, source = places.own(options.folder), places.find(options.folder)
         data = build.DATA.make(model.recipe.data)
