@@ -14,7 +14,7 @@ from ebmlife.chains import Chains, Maturing
 from ebmlife.trainer import Figures
 
 
-def figures(update: int) -> Figures:
+def figures(update: int, data_seconds: float = 0.0) -> Figures:
     return Figures(
         update=update,
         energy_difference=-1.5,
@@ -22,6 +22,7 @@ def figures(update: int) -> Figures:
         energy_samples=2.0,
         gradient=float(update),
         generator_loss=None,
+        data_seconds=data_seconds,
     )
 
 
@@ -85,6 +86,21 @@ def test_the_bar_is_silent_without_a_terminal_at_first(monkeypatch: pytest.Monke
         bar(figures(30))
         bar(figures(31))
     assert written(console).splitlines() == ["update 30/40  energy difference -1.500  0.1/s  100 s left"]
+
+
+def test_a_starving_loader_is_seen(tmp_path: Path, chains: Chains, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each update takes a second, of which it waits 0.6 for its data."""
+    console, now = Console(file=StringIO(), width=120), [0.0]
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
+    with watch.Bar(done=0, updates=60, console=console) as bar:
+        for update in range(1, 61):
+            now[0] += 1.0
+            log(figures(update, data_seconds=0.6))
+            bar(figures(update, data_seconds=0.6))
+    log.close()
+    assert {line["data_seconds"] for line in watch.read_log(tmp_path / "log.jsonl")} == {0.6}
+    assert written(console).splitlines()[-1].endswith("1.0/s, 60% waiting for data  5 s left")
 
 
 def test_the_bar_shows_updates_and_energy_difference_on_a_terminal() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ebmlife import checkpoint, places, recipes
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, toy
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy, gaussian, tempered, total
 from ebmlife.errors import BadInput, at_least
 from ebmlife.kinds import Kinds
@@ -26,10 +27,11 @@ from ebmlife.nets import (
     SNGANEnergy,
     SNGANGenerator,
 )
+from ebmlife.nets.batch_norm import share_batch_norm
 from ebmlife.prepare import prepare
 from ebmlife.prior import FixedPrior, restored
 from ebmlife.randomness import Streams, generator, normal
-from ebmlife.recipe import Optimizer, Part, Recipe, validate
+from ebmlife.recipe import Optimizer, Part, Recipe, part, validate
 from ebmlife.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform, Walked
 from ebmlife.trainer import Trainer
 
@@ -148,25 +150,27 @@ class Training:
         torch.set_rng_state(state["torch"])
 
 
-def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> Training:
-    """All that a run needs; `resumed`: the checkpoint that weights will come from, instead of from other runs."""
-    for name in ("size", "burn_in_size"):
-        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
-            raise BadInput(
-                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
-            )
+def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None, ranks: Ranks = ALONE) -> Training:
+    """All that a run needs, or a rank's share of it; `resumed`: the checkpoint that weights will come from, instead of
+    from other runs."""
+    _check_sizes(recipe, ranks)
     device = find_device(recipe.device)
-    dataset: Dataset = DATA.make(recipe.data)
+    with ranks.leading():
+        dataset: Dataset = DATA.make(recipe.data)
     prior = _prior(recipe, dataset.shape, device, resumed)
-    streams = Streams(recipe.seed, device=device)
+    streams = Streams(recipe.seed, device=device, scope=scope(ranks))
     net, maker = networks(recipe if resumed is None else self_contained(recipe), dataset.shape, device)
-    ebm = _learner(net, recipe.optimizer)
+    ebm = _learner(net, recipe.optimizer, ranks)
     options = recipe.generator.optimizer if recipe.generator else None
-    generator = _learner(maker.train(), options) if maker and options else None
+    if maker and options and ranks.count > 1:
+        share_batch_norm(maker, ranks)
+    generator = _learner(maker.train(), options, ranks) if maker and options else None
     start: Start = STARTS.make(recipe.start, shape=dataset.shape, dataset=dataset, generator=maker)
-    chains: Chains = CHAINS.make(recipe.chains, start=start, walk=_walk(recipe, streams), streams=streams)
+    shared = _shared(recipe.chains, ranks)
+    chains: Chains = CHAINS.make(shared, start=start, walk=_walk(recipe, streams), streams=streams)
+    whose = ranks.part(recipe.batch)
     trainer = Trainer(
-        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers),
+        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers, part=whose),
         chains,
         learned=tempered(net, recipe.temperature),
         energy=energy_of(net, recipe, prior),
@@ -176,10 +180,35 @@ def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> Traini
         noise=normal(streams["data noise"]),
         explosion=recipe.explosion,
         device=device,
+        average=ranks.average,
     )
     averaged = generator.ema.eval() if generator else maker
     energy = energy_of(ebm.ema, recipe, prior)
     return Training(trainer, streams, _model(recipe, ebm.ema, energy, averaged, prior, dataset.shape, device, dataset))
+
+
+def scope(ranks: Ranks) -> str:
+    """Of the random streams: one process alone draws under their plain names."""
+    return f"rank {ranks.rank} of {ranks.count}/" if ranks.count > 1 else ""
+
+
+_BANKS = ("size", "burn_in_size")  # options of chains that count states
+
+
+def _check_sizes(recipe: Recipe, ranks: Ranks) -> None:
+    if recipe.batch % ranks.count:
+        raise BadInput(f"a batch of {recipe.batch} cannot be split evenly over {ranks.count} ranks; choose another")
+    for name in _BANKS:
+        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
+            raise BadInput(
+                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
+            )
+
+
+def _shared(chains: Part, ranks: Ranks) -> Part:
+    """The chains of one rank: all ranks together hold as many states as the recipe says."""
+    sizes = {name: ranks.share(size) for name, size in chains.options.items() if name in _BANKS}
+    return part(chains.kind, **chains.options | sizes)
 
 
 def _walk(recipe: Recipe, streams: Streams) -> Walk:
@@ -346,9 +375,15 @@ def energy_of(
     return energy if recipe.tau is None else total(energy, gaussian(recipe.tau))
 
 
-def _learner(net: nn.Module, options: Optimizer) -> Learner:
-    optimizer = _OPTIMIZERS[options.kind](net.parameters(), options)
-    return Learner(net, optimizer, learning_rate=options.learning_rate, clip=options.clip, ema=options.ema)
+def _learner(net: nn.Module, options: Optimizer, ranks: Ranks) -> Learner:
+    return Learner(
+        net,
+        _OPTIMIZERS[options.kind](net.parameters(), options),
+        learning_rate=options.learning_rate,
+        clip=options.clip,
+        ema=options.ema,
+        average=ranks.average,
+    )
 
 
 def fit_weights(net: nn.Module, weights: dict[str, Tensor], origin: str) -> None:

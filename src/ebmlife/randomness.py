@@ -60,16 +60,20 @@ class Lanes:
 
 
 class Streams:
-    """Independent random streams of one seed, by name: what one part draws never shifts another part's draws."""
+    """Independent random streams of one seed, by name: what one part draws never shifts another part's draws.
 
-    def __init__(self, seed: int, *, device: torch.device | str = "cpu") -> None:
+    `scope` goes before the names of the streams of one of several processes, which else would all draw alike.
+    """
+
+    def __init__(self, seed: int, *, device: torch.device | str = "cpu", scope: str = "") -> None:
         self.seed = seed
         self.device = device
+        self.scope = scope
         self._streams: dict[str, torch.Generator] = {}
 
     def __getitem__(self, name: str) -> torch.Generator:
         if name not in self._streams:
-            self._streams[name] = generator(self.seed, name, device=self.device)
+            self._streams[name] = generator(self.seed, self.scope + name, device=self.device)
         return self._streams[name]
 
     def state_dict(self) -> dict[str, Tensor]:

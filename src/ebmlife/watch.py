@@ -19,6 +19,8 @@ from ebmlife.chains import Chains, Maturing
 from ebmlife.files import whole
 from ebmlife.trainer import Figures
 
+TIMES = ("updates_per_second", "data_seconds")  # of a line of the log: what differs between equal runs
+
 
 class Speed:
     """Updates a second, over the last seconds."""
@@ -66,7 +68,8 @@ def read_log(file: Path) -> list[dict[str, Any]]:
 
 def record(figures: Figures, chains: Chains, speed: float) -> dict[str, Any]:
     """What is logged of an update."""
-    return asdict(figures) | {"updates_per_second": round(speed, 3)} | ages(chains)
+    times = {"data_seconds": round(figures.data_seconds, 6), "updates_per_second": round(speed, 3)}
+    return asdict(figures) | times | ages(chains)
 
 
 def ages(chains: Chains) -> dict[str, float]:
@@ -140,31 +143,35 @@ def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
 
 
 class Bar:
-    """A progress bar with step, energy difference, speed and time left; plain lines where there is no terminal."""
+    """A progress bar with step, energy difference, speed and time left; plain lines where there is no terminal. It says
+    what share of the time is spent waiting for data, where that is more than a twentieth."""
 
     def __init__(self, *, done: int, updates: int, console: Console) -> None:
         self._console, self._updates, self._speed, self._spoke = console, updates, Speed(), time.monotonic()
+        self._waiting = 0.0
         self._progress = Progress(
             TextColumn("update {task.completed}/{task.total}"),
             BarColumn(bar_width=12),
             TextColumn("energy difference {task.fields[difference]:+.3f}"),
-            TextColumn("{task.fields[speed]:.1f}/s"),
+            TextColumn("{task.fields[speed]:.1f}/s{task.fields[waiting]}"),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=updates, completed=done, difference=0.0, speed=0.0)
+        self._task = self._progress.add_task("", total=updates, completed=done, difference=0.0, speed=0.0, waiting="")
 
     def __call__(self, figures: Figures) -> None:
-        speed = self._speed()
-        self._progress.update(self._task, completed=figures.update, difference=figures.energy_difference, speed=speed)
+        speed, difference = self._speed(), figures.energy_difference
+        self._waiting += 0.1 * (min(1.0, figures.data_seconds * speed) - self._waiting)  # over the last tens of updates
+        waiting = f", {self._waiting:.0%} waiting for data" if self._waiting > 0.05 else ""
+        self._progress.update(self._task, completed=figures.update, difference=difference, speed=speed, waiting=waiting)
         if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
             self._spoke = time.monotonic()
             left = (self._updates - figures.update) / speed
             self._console.print(
-                f"update {figures.update}/{self._updates}  energy difference {figures.energy_difference:+.3f}"
-                f"  {speed:.1f}/s  {left:.0f} s left"
+                f"update {figures.update}/{self._updates}  energy difference {difference:+.3f}"
+                f"  {speed:.1f}/s{waiting}  {left:.0f} s left"
             )
 
     def __enter__(self) -> Self:

@@ -69,18 +69,18 @@ class InMemory:
 class _Order:
     """Which rows make up which batch: a pure function of (length, size, seed) and the batch's position."""
 
-    def __init__(self, length: int, size: int, seed: int) -> None:
-        self._length, self._size, self._seed = length, size, seed
+    def __init__(self, length: int, size: int, seed: int, part: slice) -> None:
+        self._length, self._size, self._seed, self._part = length, size, seed, part
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
 
     def rows(self, position: int) -> Tensor:
-        """The rows of batch `position`; the items left over at an epoch's end are dropped."""
+        """Those of batch `position` that are wanted; the items left over at an epoch's end are dropped."""
         epoch, batch = divmod(position, self._length // self._size)
         if epoch != self._epoch:
             rng = generator(self._seed, f"epoch {epoch}")
             self._epoch, self._permutation = epoch, torch.randperm(self._length, generator=rng)
-        return self._permutation[batch * self._size : (batch + 1) * self._size]
+        return self._permutation[batch * self._size : (batch + 1) * self._size][self._part]
 
 
 class _Decoder(TorchDataset[Tensor | BadInput]):
@@ -105,9 +105,20 @@ class Batches:
     `position`, the number of batches drawn so far, is the whole state: the permutation of an epoch depends on (seed,
     epoch) alone, the flips of a batch on (seed, position) alone. Setting it resumes bit for bit. With workers > 0 the
     batches are decoded ahead in that many processes, same bits; a set in memory has nothing to decode and uses none.
+
+    `part` is what is wanted here of each batch of `size`: several processes that share a batch take a part each.
     """
 
-    def __init__(self, dataset: Dataset, *, size: int, seed: int, flip: bool = False, workers: int = 0) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        size: int,
+        seed: int,
+        flip: bool = False,
+        workers: int = 0,
+        part: slice = slice(None),
+    ) -> None:
         if size < 1 or workers < 0:
             raise BadInput(f"batches need size >= 1 and workers >= 0, not {size} and {workers}")
         if len(dataset) < size:
@@ -116,9 +127,9 @@ class Batches:
             )
         if flip and len(dataset.shape) != 3:
             raise BadInput(f"flip needs images (C, H, W), not items of shape {dataset.shape}; turn it off")
-        self._dataset, self._size, self._seed, self._flip = dataset, size, seed, flip
+        self._dataset, self._size, self._seed, self._flip, self._part = dataset, size, seed, flip, part
         self._workers = 0 if isinstance(dataset, InMemory) else workers
-        self._order = _Order(len(dataset), size, seed)
+        self._order = _Order(len(dataset), size, seed, part)
         self._position = 0
         self._ahead: Iterator[Tensor | BadInput] | None = None
 
@@ -135,11 +146,11 @@ class Batches:
         self._ahead = None
 
     def next(self) -> Tensor:
-        """float32 (size, *shape)."""
+        """float32 (size, *shape), or the part of it that is wanted."""
         images = self._read()
         if self._flip:
             rng = generator(self._seed, f"flips {self._position}")
-            mirrored = torch.rand(self._size, generator=rng) < 0.5
+            mirrored = (torch.rand(self._size, generator=rng) < 0.5)[self._part]
             images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
         self._position += 1
         return images
@@ -163,7 +174,7 @@ class Batches:
 
     def _start_workers(self) -> Iterator[Tensor | BadInput]:
         # An order of its own: the loader runs ahead of `position`, perhaps into the next epoch.
-        order = _Order(len(self._dataset), self._size, self._seed)
+        order = _Order(len(self._dataset), self._size, self._seed, self._part)
         return iter(
             DataLoader(
                 _Decoder(self._dataset),
