@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-full bench results-shortrun results-stability check format
+.PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
+        results-stability results-precision check format
 
 help:
 	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
@@ -38,8 +39,18 @@ bench: setup
 results-shortrun: setup
 	$(BIN)/python results/shortrun.py
 
+results-shortrun-cifar10: setup
+	$(BIN)/python results/shortrun_cifar10.py
+
+results-fid: setup
+	$(BIN)/python results/fid.py
+
 results-stability: setup
-	$(BIN)/python results/stability.py
+	$(BIN)/python results/stability.py digits
+	$(BIN)/python results/stability.py cifar10
+
+results-precision: setup
+	$(BIN)/python results/precision.py
 
 check: setup
 	$(BIN)/ruff check

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from ebmlife.bench import plain_energy
+from ebmlife.bench.contestants import plain_energy
 from ebmlife.errors import BadInput
 from ebmlife.nets import (
     BigGANEnergy,
@@ -91,20 +91,6 @@ def test_perceptrons() -> None:
     assert PerceptronEnergy(shape=(2,), width=8)(x).shape == (5,)
 
 
-def test_fourier_features_are_fixed_saved_and_let_energies_be_narrow() -> None:
-    torch.manual_seed(0)
-    net = PerceptronEnergy((2,), width=8, depth=1, fourier=5, bandwidth=20.0)
-    assert "directions" in net.state_dict()
-    assert "directions" not in dict(net.named_parameters())
-    assert net.directions is not None
-    assert 5 < net.directions.std() < 40
-    assert "directions" not in PerceptronEnergy((2,)).state_dict()
-    x = torch.randn(4, 2)
-    angles = x @ net.directions
-    expected = net.layers(torch.cat([x, angles.sin(), angles.cos()], 1)).squeeze(1)
-    torch.testing.assert_close(net(x), expected)
-
-
 @pytest.mark.parametrize("size", [64, 128, 224])
 def test_biggan_energy_shapes(size: int) -> None:
     net = BigGANEnergy(size=size, width=8)
@@ -177,3 +163,17 @@ def test_biggan_sizes_that_do_not_exist(net: type[torch.nn.Module]) -> None:
         net(size=128, width=12)
     with pytest.raises(BadInput, match="truncation"):
         BigGANGenerator(truncation=1.5)
+
+
+def test_fourier_features_are_fixed_saved_and_let_energies_be_narrow() -> None:
+    torch.manual_seed(0)
+    net = PerceptronEnergy((2,), width=8, depth=1, fourier=5, bandwidth=20.0)
+    assert "directions" in net.state_dict()
+    assert "directions" not in dict(net.named_parameters())
+    assert net.directions is not None
+    assert 5 < net.directions.std() < 40
+    assert "directions" not in PerceptronEnergy((2,)).state_dict()
+    x = torch.randn(4, 2)
+    angles = x @ net.directions
+    expected = net.layers(torch.cat([x, angles.sin(), angles.cos()], 1)).squeeze(1)
+    torch.testing.assert_close(net(x), expected)

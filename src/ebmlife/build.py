@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ebmlife import checkpoint, hub, recipes
+from ebmlife import checkpoint, places, recipes
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, toy
 from ebmlife.energy import Energy, gaussian, tempered, total
@@ -225,10 +225,11 @@ def load(
 ) -> Model:
     """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights.
 
+    `run` is its folder, 'zoo:NAME' for one that comes with the package, or 'hf:user/model' for one on the hub.
     `evaluation_temperature` divides the learned energy and its prior, but not the Gaussian term: 1.005 is what the
-    paper's authors sample their longrun models at. `run` is a folder, or 'hf:user/model' for one on the hub.
+    paper's authors sample their longrun models at.
     """
-    folder = hub.find_hub().download(*hub.parse(str(run))) if hub.is_shared(run) else Path(run)
+    folder = places.find(run)
     at = checkpoint.choose(folder, update)
     if at is None:
         raise BadInput(f"{folder} holds no checkpoint; expected the folder of a run, as `ebmlife train --out` makes it")
@@ -250,7 +251,7 @@ def load(
 
 def _other(field: str, run: str) -> Model:
     """The model of another run that this one builds on."""
-    if not hub.is_shared(run) and checkpoint.choose(Path(run), None) is None:
+    if checkpoint.choose(places.find(run), None) is None:
         name = Path(run).name
         known = name in recipes.names()
         how = f"ebmlife train {name if known else 'RECIPE'} --out {run}"

@@ -193,6 +193,24 @@ def _image_ages(frames: Tensor, labels: list[str]) -> Image.Image:
     return _rendered(figure)
 
 
+def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
+    """Log densities (N, N) on [-half, half]^2 side by side: above as densities, on the first one's scale; below as
+    energies, to 12 nats above their lowest."""
+    figure = _figure(2.6 * len(densities), 5.4)
+    axes = figure.subplots(2, len(densities), squeeze=False)
+    highest = next(iter(densities.values())).exp().max().item()
+    box = (-half, half, -half, half)
+    for (name, log_density), above, below in zip(densities.items(), *axes, strict=True):
+        image = log_density.T.cpu().numpy()
+        above.imshow(np.exp(image), origin="lower", extent=box, vmin=0, vmax=highest, cmap="magma")
+        below.imshow(image.max() - image, origin="lower", extent=box, vmin=0, vmax=12, cmap="viridis")
+        above.set(title=name, xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), xticks=[], yticks=[])
+        below.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=[], yticks=[])
+    axes[0, 0].set_ylabel("density")
+    axes[1, 0].set_ylabel("energy")
+    return _rendered(figure)
+
+
 def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
     """mean of a(t + lag) b(t) over the updates t where both exist, weighted as the authors' plot does (1 / length)."""
     if abs(lag) >= len(a):

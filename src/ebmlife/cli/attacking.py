@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from ebmlife import attacks, build, classifiers, pictures
+from ebmlife import attacks, build, classifiers, pictures, places
 from ebmlife.attacks.threat import Threat, length
 from ebmlife.cli.defending import add_model_options, load_model, make_purifier
 from ebmlife.cli.parsing import Command, counts
@@ -94,7 +94,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
     plan, model = _plan(options), load_model(options)
     classifier = classifiers.find(options.classifier).to(model.device)
     x, y = (values.to(model.device) for values in _test_images(model, plan.n))
-    out = options.out or options.folder / "attack"
+    out = options.out or places.own(options.folder) / "attack"
     defences = {
         f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode)
         for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)

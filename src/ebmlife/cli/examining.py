@@ -10,9 +10,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress as Bar
-from rich.table import Table
 
-from ebmlife import checkpoint
+from ebmlife import checkpoint, places
 from ebmlife.cli.parsing import Command
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, life_cycle, record
@@ -26,7 +25,10 @@ _ROWS = 12  # of the printed table
 
 def register(command: Command) -> None:
     exam = command("exam", _exam, "let a model's chains grow old, and say for how long they stay like the data")
-    exam.add_argument("target", help="a run's folder, or package.module:function that returns an energy and its start")
+    exam.add_argument(
+        "target",
+        help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
+    )
     exam.add_argument("--steps", type=int, default=100_000, help="Langevin steps (default: %(default)s)")
     exam.add_argument("--chains", type=int, default=64, help="of a run (default: %(default)s)")
     exam.add_argument("--step-size", type=float, help="default: the recipe's, or 0.01")
@@ -85,7 +87,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _folder(options: argparse.Namespace) -> Path:
     if options.out is None and is_function(options.target):
         raise BadInput(f"--out is needed: {options.target} has no folder of its own")
-    return Path(options.target) / "exam" if options.out is None else options.out
+    return places.own(options.target) / "exam" if options.out is None else options.out
 
 
 def _subject(options: argparse.Namespace) -> Subject:
@@ -136,12 +138,13 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
 
 def _show(cycle: LifeCycle, out: Path) -> None:
     names = [name for name in cycle.figures if not name.startswith(("rhat", "ess", "energy_"))]
-    table = Table("steps", *names, title=f"{cycle.settings['chains']} chains; distance: {cycle.settings['distance']}")
+    print(f"{cycle.settings['chains']} chains; the distance is {cycle.settings['distance']}")
+    print("".join(f"{name:>11}" for name in ("steps", *names)))
     last = len(cycle.steps) - 1
     for i in sorted({round(k * last / (_ROWS - 1)) for k in range(_ROWS)}):
         values = (cycle.figures[name][i] for name in names)
-        table.add_row(f"{cycle.steps[i]:,}", *("" if value is None else f"{value:.4g}" for value in values))
-    Console().print(table)
+        cells = (f"{cycle.steps[i]:,}", *("-" if value is None else f"{value:.4g}" for value in values))
+        print("".join(f"{cell:>11}" for cell in cells))
     print(f"verdict: {cycle.verdict}, stable until step {cycle.stable_until}")
     for reason in cycle.reasons:
         print(f"- {reason}")

@@ -55,7 +55,7 @@ def life_cycle(
     clip: float | None = None,
     seed: int = 0,
     batch: int = 256,
-    shown: int = 10,
+    shown: int = 8,
     folder: Path | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
