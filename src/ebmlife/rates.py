@@ -16,7 +16,7 @@ STATED = {"v100": 15.7, "a100": 156.0, "h100": 495.0, "rtx4090": 82.6}
 SHARE = 0.4  # of a stated rate that convolutions are taken to reach; unmeasured
 MEASURED = ("matrix", "own")
 _SIDE, _PRODUCTS = 1536, 6
-_IMAGES, _SECONDS = 64, 2.0  # of a walk that measures, at most
+_IMAGES, _SECONDS = 16, 2.0  # of a walk that measures
 Clock = Callable[[], float]
 Meter = Callable[[], float]  # a rate as it is at the moment
 
@@ -64,11 +64,12 @@ def _own(recipe: Recipe, clock: Clock) -> Meter:
         return langevin(energy, x, steps=steps, step_size=recipe.langevin.step_size)[1].gradient.item()  # waits for it
 
     walk(1)  # compiles
-    # What a walk costs before its first step is shared by as many steps as training has, if that does not take long.
-    steps = max(1, min(round(_SECONDS / spent(lambda: walk(1), time.perf_counter)), int(recipe.langevin.steps(0))))
+    steps = max(3, round(_SECONDS / spent(lambda: walk(1), time.perf_counter)))
 
     def rate() -> float:
-        return len(x) * steps * one / spent(lambda: walk(steps), clock)
+        """Of further steps: what a walk costs before its first one is small beside a walk of training."""
+        first, all_of_them = (spent(lambda n=n: walk(n), clock) for n in (1, 1 + steps))  # type: ignore[misc]
+        return len(x) * steps * one / max(all_of_them - first, 1e-9)
 
     return rate
 
