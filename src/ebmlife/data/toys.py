@@ -157,13 +157,20 @@ class Spirals:
         return torch.cdist(x, self.curve().to(x)).argmin(1) // self.nodes
 
 
-TOYS: Mapping[str, Callable[[], Toy]] = MappingProxyType({"mixture": Mixture, "rings": Rings, "spirals": Spirals})
+TOYS: Mapping[str, Callable[..., Toy]] = MappingProxyType({"mixture": Mixture, "rings": Rings, "spirals": Spirals})
 
 
-def toy(name: str, *, n: int = 100_000, seed: int = 0) -> InMemory:
-    """n training points of a density of `TOYS` with its default parameters."""
+def density(name: str, *, scale: float | None = None) -> Toy:
+    """A density of `TOYS` with its default parameters, or with modes, rings or arms of another width."""
     if name not in TOYS:
         raise BadInput(f"no toy density is called {name!r}{nearest(name, TOYS)}")
+    if scale is not None and not 0 < scale < math.inf:
+        raise BadInput(f"the scale of a toy density must be above 0, not {scale}")
+    return TOYS[name]() if scale is None else TOYS[name](scale=scale)
+
+
+def toy(name: str, *, n: int = 100_000, seed: int = 0, scale: float | None = None) -> InMemory:
+    """n training points of a toy density."""
     if n < 1:
         raise BadInput(f"a toy data set needs n >= 1 points, not {n}")
-    return InMemory(TOYS[name]().sample(n, rng=torch.Generator().manual_seed(seed)))
+    return InMemory(density(name, scale=scale).sample(n, rng=torch.Generator().manual_seed(seed)))
