@@ -1,6 +1,14 @@
 """Networks."""
 
 from ebmlife.nets.perceptron import PerceptronEnergy, PerceptronGenerator
+from ebmlife.nets.resnet import CIFARResNet, WideResNet
 from ebmlife.nets.sngan import SNGANEnergy, SNGANGenerator
 
-__all__ = ["PerceptronEnergy", "PerceptronGenerator", "SNGANEnergy", "SNGANGenerator"]
+__all__ = [
+    "CIFARResNet",
+    "PerceptronEnergy",
+    "PerceptronGenerator",
+    "SNGANEnergy",
+    "SNGANGenerator",
+    "WideResNet",
+]
