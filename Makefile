@@ -19,6 +19,7 @@ setup: .venv/installed
 	@echo "setting up .venv (PyTorch is large: some minutes the first time)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint requirements.lock --no-deps torchattacks
 	@touch $@
 
 demo: setup

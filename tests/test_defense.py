@@ -43,6 +43,16 @@ def test_a_seed_makes_an_images_purification_its_own() -> None:
     assert not torch.equal(Purifier(gaussian(0.5), steps=3, step_size=0.2, seed=5)(x), purifier(x))
 
 
+def test_the_trajectory_is_the_way_that_purification_goes() -> None:
+    torch.manual_seed(0)
+    purifier = Purifier(prepare(SNGANEnergy(size=8, width=4, channels=1), temperature=0.1), steps=7, step_size=0.1)
+    x, seeds = torch.rand(9, 1, 8, 8), list(range(9))
+    states = purifier.trajectory(x, at=[0, 1, 4, 7], seeds=seeds)
+    assert torch.equal(states[0], x)
+    assert torch.equal(states[3], purifier(x, seeds=seeds))
+    assert states[1:].diff(dim=0).abs().flatten(1).amax(1).min() > 0
+
+
 def test_without_a_seed_the_noise_is_new_and_the_global_seed_rules() -> None:
     purifier, x = Purifier(gaussian(0.5), steps=3, step_size=0.2), torch.rand(7, 1, 4, 4)
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """The defence of any classifier by an energy: images are purified by Langevin before they are classified."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -84,10 +85,23 @@ class Purifier(nn.Module):
     def noise(self, part: Sequence[Lane], device: torch.device) -> Lanes:
         return Lanes([lane.seed for lane in part], [lane.chains for lane in part], device=device)
 
-    def walk(self, x: Tensor, noise: Lanes) -> Tensor:
-        walked, _ = langevin(self.energy, x, steps=self.steps, step_size=self.step_size, noise=noise, clip=self.clip)
+    def trajectory(self, x: Tensor, *, at: Sequence[int], seeds: Sequence[int]) -> Tensor:
+        """(len(at), B, ...): the states after those numbers of steps, in order, on the way that `forward` goes."""
+        found = [torch.empty_like(x) for _ in at]
+        for part in self.parts(seeds, replicas=1):
+            rows = [lane.image for lane in part]
+            state, noise = x[rows], self.noise(part, x.device)
+            for kept, (done, step) in zip(found, pairwise([0, *at]), strict=True):
+                state = self.walk(state, noise, steps=step - done)
+                kept[rows] = state
+        return torch.stack(found)
+
+    def walk(self, x: Tensor, noise: Lanes, *, steps: int | None = None) -> Tensor:
+        """Chains from x, together; `steps` in place of the purifier's own."""
+        steps = self.steps if steps is None else steps
+        walked, _ = langevin(self.energy, x, steps=steps, step_size=self.step_size, noise=noise, clip=self.clip)
         if not walked.isfinite().all():
-            raise Diverged(f"a purified image is not finite after {self.steps} steps of size {self.step_size}")
+            raise Diverged(f"a purified image is not finite after {steps} steps of size {self.step_size}")
         return walked
 
 

@@ -28,3 +28,18 @@ def images(n: int = 6, *, size: int = 4) -> tuple[Tensor, Tensor]:
 def defended(gradient: str = "bpda", *, steps: int = 3, step_size: float = 0.05, batch: int = 32) -> DefendedClassifier:
     purifier = Purifier(gaussian(1.0), steps=steps, step_size=step_size, batch=batch)
     return DefendedClassifier(Linear(), purifier, replicas=4, gradient=gradient)
+
+
+def digits_net() -> nn.Module:
+    """A classifier of 8x8 digits that has learned nothing, as package.module:function."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    net.classes = 10  # type: ignore[assignment]
+    return net
+
+
+def colour_net() -> nn.Module:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 10))
+    net.classes = 10  # type: ignore[assignment]
+    return net

@@ -91,11 +91,11 @@ def test_an_image_that_is_wrong_by_nature_is_not_attacked() -> None:
 
 
 def test_a_break_is_believed_only_after_the_larger_draw() -> None:
-    """One noisy replica is often wrong about a mean of 0.1; the mean of 4,000 is not."""
-    x = torch.full((20, 1, 1, 1), 0.1)
-    y = torch.ones(20, dtype=torch.int64)
+    """One noisy replica is often wrong about a mean of 0.1; the mean of 1,000 is not."""
+    x = torch.full((12, 1, 1, 1), 0.1)
+    y = torch.ones(12, dtype=torch.int64)
     robust = DefendedClassifier(Linear(), Purifier(gaussian(100.0), steps=1, step_size=0.3), replicas=1)
-    record = evaluate(robust, x, y, threat=Threat("linf", 1e-4), steps=3, replicas=1, verify=4000, evaluations=1)
+    record = evaluate(robust, x, y, threat=Threat("linf", 1e-4), steps=3, replicas=1, verify=1000, evaluations=1)
     assert (record.tally.attacked != 1).any()
     assert record.verified.value == 1
 
@@ -207,9 +207,9 @@ class Misfit(nn.Module):
         (Linear(), X * float("nan"), Y, {}, r"in \[-1, 1\]"),
         (Linear(), X[0], Y, {}, r"\(B, C, H, W\)"),
         (Linear(), X[:0], Y[:0], {}, "B above 0"),
-        (Linear(), X, Y + 2, {}, "labels from 2 to 3, but the classifier's 3 classes are 0 to 2"),
-        (Linear(), X, Y - 1, {}, "labels from -1 to 0"),
-        (Linear(), X, Y[:3], {}, "4 images need 4"),
+        (Linear(), X, Y + 2, {}, "classes 0 to 2, the labels go from 2 to 3"),
+        (Linear(), X, Y - 1, {}, "labels go from -1 to 0"),
+        (Linear(), X, Y[:3], {}, "4 images need as many"),
         (Linear(), X, Y.float(), {}, "whole-numbered"),
         (Misfit(()), X, Y, {}, "logits"),
         (nn.Conv2d(3, 4, 3), X, Y, {}, "does not take images of shape"),

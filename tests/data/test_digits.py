@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from ebmlife.data import digits
+from ebmlife.data import digits, split_digits
 
 
 def test_digits_are_the_real_ones_scaled():
@@ -17,3 +17,10 @@ def test_digits_are_the_real_ones_scaled():
     taken = data.take(torch.arange(1797))
     assert taken.min() == -1
     assert taken.max() == 1
+
+
+def test_the_split_is_the_first_1500_and_the_rest():
+    data, train, test = digits(), split_digits(), split_digits(train=False)
+    assert (len(train), len(test)) == (1500, 297)
+    assert torch.equal(torch.cat([train.items, test.items]), data.items)
+    assert torch.equal(torch.cat([train.labels, test.labels]), data.labels)

@@ -3,6 +3,7 @@
 from ebmlife.attacks.evaluation import evaluate
 from ebmlife.attacks.losses import LOSSES, cross_entropy, dlr, margin
 from ebmlife.attacks.masking import Check, check_masking, gradient_norms
+from ebmlife.attacks.plots import plot_langevin_steps, plot_steps
 from ebmlife.attacks.presets import PRESETS, Preset, preset
 from ebmlife.attacks.progress import Progress
 from ebmlife.attacks.record import Record, Tally, table
@@ -25,6 +26,8 @@ __all__ = [
     "evaluate",
     "gradient_norms",
     "margin",
+    "plot_langevin_steps",
+    "plot_steps",
     "preset",
     "table",
 ]

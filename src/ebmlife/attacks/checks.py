@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ebmlife import classifiers
 from ebmlife.defense import DefendedClassifier
 from ebmlife.energy import frozen, gradient
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, at_least
 
 
 def attack(
@@ -23,7 +24,7 @@ def attack(
     replicas: int,
     verify: int,
 ) -> None:
-    at_least_one(replicas=replicas, verify=verify)
+    at_least(1, "attack", replicas=replicas, verify=verify)
     if steps < 0 or not 0 < step_size < float("inf"):
         raise BadInput(f"an attack needs steps of at least 0 and a step_size above 0, got {steps} and {step_size}")
     if verify < replicas:
@@ -31,14 +32,11 @@ def attack(
     images(x)
     if len(set(ids)) != len(x) or len(ids) != len(x):
         raise BadInput(f"{len(x)} images need as many different ids, got {len(ids)}, {len(set(ids))} of them different")
-    labels(y, len(x), classes=classes(robust.classifier, x))
+    if y.shape != (len(x),) or y.is_floating_point():
+        raise BadInput(f"{len(x)} images need as many whole-numbered labels, got {y.dtype} {tuple(y.shape)}")
+    with frozen(robust.classifier, walking=False):
+        classifiers.check(robust.classifier, x, y)
     _energy(robust, x)
-
-
-def at_least_one(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise BadInput(f"{name} must be at least 1, got {count}")
 
 
 def images(x: Tensor) -> None:
@@ -47,28 +45,6 @@ def images(x: Tensor) -> None:
     low, high = x.min().item(), x.max().item()
     if not (low >= -1 and high <= 1):  # NaN compares false
         raise BadInput(f"images must be in [-1, 1], got values from {low:g} to {high:g}; scale pixels by x / 127.5 - 1")
-
-
-def labels(y: Tensor, n: int, *, classes: int) -> None:
-    if y.shape != (n,) or y.is_floating_point():
-        raise BadInput(f"{n} images need {n} whole-numbered labels, got {y.dtype} of shape {tuple(y.shape)}")
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= classes:
-        raise BadInput(f"labels from {low} to {high}, but the classifier's {classes} classes are 0 to {classes - 1}")
-
-
-def classes(classifier: nn.Module, x: Tensor) -> int:
-    """The number of the classifier's classes, from its logits for one image."""
-    try:
-        with frozen(classifier, walking=False), torch.no_grad():
-            logits = classifier(x[:1])
-    except (RuntimeError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise BadInput(f"the classifier does not take images of shape {tuple(x.shape[1:])}: {reason}") from error
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
-        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise BadInput(f"a classifier gives logits (B, classes), got {shape} for one image")
-    return logits.shape[1]
 
 
 def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence[int]) -> dict[str, Any]:

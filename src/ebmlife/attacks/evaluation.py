@@ -20,7 +20,7 @@ from ebmlife.attacks.storage import Storage
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier, undefended
 from ebmlife.energy import frozen
-from ebmlife.errors import Diverged
+from ebmlife.errors import Diverged, at_least
 from ebmlife.gradients import Transfer
 from ebmlife.randomness import generator, mixed
 
@@ -52,14 +52,15 @@ def evaluate(
     robust = model if isinstance(model, DefendedClassifier) else undefended(model)
     step_size = threat.radius / 4 if step_size is None else step_size
     replicas = robust.replicas if replicas is None else replicas
-    if not robust.purifier.steps:
-        replicas = verify = 1  # all would be alike
     ids = range(len(x)) if ids is None else ids
     checks.attack(robust, x, y, ids, steps=steps, step_size=step_size, replicas=replicas, verify=verify)
-    checks.at_least_one(evaluations=evaluations, group=group)
+    at_least(1, "attack", evaluations=evaluations, group=group)
+    if not robust.purifier.steps:
+        replicas = verify = 1  # all would be alike
     attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, losses.find(loss), seed)
-    settings = attack.settings() | {"loss": loss if isinstance(loss, str) else loss.__name__}
-    storage = Storage(folder, settings | checks.fingerprints(robust, x, y, ids), every=save_every)
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
+    settings = attack.settings() | {"loss": name, "group": group} | checks.fingerprints(robust, x, y, ids)
+    storage = Storage(folder, settings, every=save_every)
     found = storage.finished()
     if found is not None:
         return found
@@ -68,7 +69,7 @@ def evaluate(
     for index, rows in enumerate(torch.split(torch.arange(len(x)), group)):
         blank = Tally.blank(torch.tensor(ids)[rows], y[rows].cpu(), x[rows].cpu(), steps=steps, evaluations=evaluations)
         tally, stage = storage.part(index) or (blank, 0)
-        origin = x[rows].to(x.device)
+        origin = x[rows]
         meter.enter(tally, stage)
         while stage < attack.stages:
             attack.advance(tally, origin, stage)

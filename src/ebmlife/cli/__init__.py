@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import sampling, speed, training
+from ebmlife.cli import attacking, defending, sampling, speed, training
 from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.errors import BadInput, Diverged, nearest
 
-_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name")
-_GROUPS = (training, sampling, speed)  # in the order of `ebmlife --help`
+_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "files")
+_GROUPS = (training, sampling, defending, attacking, speed)  # in the order of `ebmlife --help`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def _dispatch(words: list[str]) -> int:
     parser = _parser()
     options, rest = parser.parse_known_args(words)
     if rest and not options.takes_fields:
-        known = ["--help", *(f"--{name}" for name in vars(options) if name not in _NOT_OPTIONS)]
+        known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]
         raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
     code: int = options.run(options, changed_fields(rest))
     return code
