@@ -130,7 +130,7 @@ def _folder(options: argparse.Namespace, plan: _Plan) -> Path:
 
 
 def _test_images(model: Model, n: int | None) -> tuple[Tensor, Tensor]:
-    data, seen = _test_data(model)
+    data, seen = test_part(model)
     if data.labels is None:
         raise BadInput("the run's data have no labels; an attack needs a data set with classes")
     if n is not None and not 1 <= n <= len(data):
@@ -141,7 +141,7 @@ def _test_images(model: Model, n: int | None) -> tuple[Tensor, Tensor]:
     return data.take(rows), data.labels[rows]
 
 
-def _test_data(model: Model) -> tuple[Dataset, bool]:
+def test_part(model: Model) -> tuple[Dataset, bool]:
     """The part of a run's data that was not trained on, or all of it and True."""
     chosen = model.recipe.data
     if not build.DATA.wants(chosen, "train"):

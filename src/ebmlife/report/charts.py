@@ -1,0 +1,102 @@
+"""Charts as plain data: the page's script draws them, and a table beside each says the same in numbers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Column = Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    values: Column
+    low: Column | None = None  # a band around the line
+    high: Column | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    x: Sequence[float]
+    lines: Sequence[Line]
+    x_name: str
+    y_name: str
+    caption: str = ""
+    log_x: bool = False  # log(1 + x): step 0 has its place
+    log_y: bool = False
+    bars: bool = False
+    regions: dict[str, float] = field(default_factory=dict)  # parts of the x axis: name, where it begins
+    scale: tuple[float, float] | None = None  # of y; None: whatever the values need
+    data: tuple[float, float] | None = None  # where data themselves lie
+    marks: dict[str, float] = field(default_factory=dict)  # vertical lines, by what they say
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """For the script: numbers only where they are finite, as JSON has no others."""
+        return {
+            "x": list(self.x),
+            "lines": [
+                {"name": line.name, **{key: _finite(getattr(line, key)) for key in ("values", "low", "high")}}
+                for line in self.lines
+            ],
+            "xName": self.x_name,
+            "yName": self.y_name,
+            "logX": self.log_x,
+            "logY": self.log_y,
+            "bars": self.bars,
+            "regions": self.regions,
+            "scale": self.scale,
+            "data": self.data,
+            "marks": self.marks,
+        }
+
+    def rows(self, most: int = 12) -> list[list[str]]:
+        """A table of the chart: its head, then at most so many of its points."""
+        last = len(self.x) - 1
+        kept = range(last + 1) if last < most else sorted({round(i * last / (most - 1)) for i in range(most)})
+        body = [[number(self.x[i]), *(number(line.values[i]) for line in self.lines)] for i in kept]
+        return [[self.x_name, *(line.name for line in self.lines)], *body]
+
+    @property
+    def broken(self) -> int:
+        """How many of its values are not finite."""
+        return sum(value is not None and not math.isfinite(value) for line in self.lines for value in line.values)
+
+
+def overlaid(charts: dict[str, Chart]) -> Chart:
+    """One chart of several, each with one line, which takes the name of its key."""
+    first = next(iter(charts.values()))
+    x = sorted({at for chart in charts.values() for at in chart.x})
+    lines = []
+    for name, chart in charts.items():
+        known = dict(zip(chart.x, chart.lines[0].values, strict=True))
+        lines.append(Line(name, [known.get(at) for at in x]))
+    marks = {name: at for chart in charts.values() for name, at in chart.marks.items()}
+    return Chart(
+        first.title,
+        x,
+        lines,
+        first.x_name,
+        first.y_name,
+        first.caption,
+        log_x=first.log_x,
+        log_y=first.log_y,
+        regions=first.regions,
+        data=first.data,
+        marks=marks,
+    )
+
+
+def number(value: float | None) -> str:
+    """Four figures, thousands apart; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e12 else f"{value:,.4g}"
+
+
+def _finite(values: Column | None) -> list[float | None] | None:
+    if values is None:
+        return None
+    return [value if value is not None and math.isfinite(value) else None for value in values]
