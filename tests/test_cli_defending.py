@@ -10,7 +10,7 @@ from test_cli import Capture, fails, tree, words, works
 
 from ebmlife import pictures
 from ebmlife.attacks import Examples, Record
-from ebmlife.data import split_digits
+from ebmlife.data import digits
 from ebmlife.errors import BadInput
 
 QUICK = ["--n", "6", "--steps", "2", "--replicas", "2", "--verify", "3", "--evaluations", "2", "--k", "2"]
@@ -20,7 +20,7 @@ ATTACK = ["--classifier", "attacks.small:digits_net", "--threat", "linf:8/255", 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("defending") / "run"
-    works("train", "digits-shortrun", "--out", folder, *words(updates="2", data__kind="digits-split"))
+    works("train", "digits-shortrun", "--out", folder, *words(updates="2", data__train="true"))
     return folder
 
 
@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def files(tmp_path: Path) -> list[Path]:
     made = [tmp_path / "in" / f"{name}.png" for name in ("a", "b", "c")]
     (tmp_path / "in").mkdir()
-    for file, x in zip(made, split_digits(train=False).take(torch.arange(3)), strict=True):
+    for file, x in zip(made, digits(train=False).take(torch.arange(3)), strict=True):
         pictures.image(x).save(file)
     return made
 
@@ -96,7 +96,7 @@ def test_an_attack_leaves_records_a_table_and_plots(run: Path, tmp_path: Path, c
         record = Record.load(out / name / "record")
         assert summary[name]["accuracies"]["natural"]["value"] == record.natural.value
         assert len(record.tally.labels) == 6
-    test = split_digits(train=False)
+    test = digits(train=False)
     assert test.labels is not None
     assert torch.equal(record.tally.labels, test.labels[:6])
     for plot in ("steps.png", "images.png"):
@@ -111,7 +111,7 @@ def test_examples_are_those_of_the_record(run: Path, tmp_path: Path) -> None:
         Record.load(tmp_path / "bpda-k2" / "record"),
     )
     bare = Record.load(tmp_path / "undefended" / "record")
-    assert torch.equal(shown.natural, split_digits(train=False).take(torch.arange(6)))
+    assert torch.equal(shown.natural, digits(train=False).take(torch.arange(6)))
     assert torch.equal(shown.attacked, record.tally.adversaries)
     assert torch.equal(shown.natural_bare, bare.tally.natural)
     assert torch.equal(shown.attacked_defended, record.tally.final[:, 0])
@@ -164,7 +164,7 @@ def test_masking_checks_on_request(run: Path, tmp_path: Path, capsys: Capture) -
 def test_data_without_a_test_part_are_noted(tmp_path: Path, capsys: Capture) -> None:
     works("train", "digits-shortrun", "--out", tmp_path / "run", *words(updates="1"))
     works("attack", tmp_path / "run", *ATTACK)
-    assert "note: digits has no test part" in capsys.readouterr().out
+    assert "note: the run was trained on these images too" in capsys.readouterr().out
     assert (tmp_path / "run" / "attacks" / "digits_net-linf-8-255" / "table.txt").is_file()
 
 

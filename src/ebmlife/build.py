@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ebmlife import checkpoint
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
-from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, split_digits, toy
+from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, toy
 from ebmlife.energy import Energy, gaussian, tempered, total
 from ebmlife.errors import BadInput, at_least
 from ebmlife.kinds import Kinds
@@ -51,10 +51,7 @@ def _coarse(dataset: Dataset, shape: tuple[int, ...], *, size: int = 4, run: str
 
 
 _images = folder  # `folder` is also the name of an option
-DATA = Kinds(
-    "data",
-    {"digits": digits, "digits-split": split_digits, "toy": toy, "cifar10": _cifar10, "folder": _folder},
-)
+DATA = Kinds("data", {"digits": digits, "toy": toy, "cifar10": _cifar10, "folder": _folder})
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
 NETS = Kinds("net", {"sngan": SNGANEnergy, "perceptron": PerceptronEnergy}, _OF_IMAGE)
 GENERATORS = Kinds("generator.net", {"sngan": SNGANGenerator, "perceptron": PerceptronGenerator}, _OF_IMAGE)

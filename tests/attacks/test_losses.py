@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -11,7 +13,16 @@ LOGITS, Y = torch.tensor([[3.0, 1.0, 0.0, -2.0], [0.5, 2.0, 1.0, 1.5]]), torch.t
 def test_values_by_hand() -> None:
     torch.testing.assert_close(margin(LOGITS, Y), torch.tensor([-2.0, 0.5]))
     torch.testing.assert_close(dlr(LOGITS, Y), torch.tensor([-2 / 3, 0.5]))
-    torch.testing.assert_close(cross_entropy(LOGITS, Y), LOGITS.logsumexp(1) - LOGITS.gather(1, Y[:, None])[:, 0])
+    logits = LOGITS.double()
+    torch.testing.assert_close(cross_entropy(LOGITS, Y), logits.logsumexp(1) - logits.gather(1, Y[:, None])[:, 0])
+
+
+def test_confidence_leaves_a_gradient() -> None:
+    """At a margin of 25, p_y - 1 = -e^-25 / (1 + e^-25), which is 0 in float32."""
+    leaf = torch.tensor([[25.0, 0.0]], requires_grad=True)
+    cross_entropy(leaf, torch.tensor([0])).sum().backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(leaf.grad, torch.tensor([[-1.0, 1.0]]) * math.exp(-25), rtol=1e-4, atol=0)
 
 
 def test_dlr_has_no_scale() -> None:

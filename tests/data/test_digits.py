@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from ebmlife.data import digits, split_digits
+from ebmlife.data import digits
 
 
 def test_digits_are_the_real_ones_scaled():
@@ -19,8 +19,8 @@ def test_digits_are_the_real_ones_scaled():
     assert taken.max() == 1
 
 
-def test_the_split_is_the_first_1500_and_the_rest():
-    data, train, test = digits(), split_digits(), split_digits(train=False)
+def test_the_split_is_fixed_and_leaves_nothing_out():
+    whole, train, test = digits(), digits(train=True), digits(train=False)
     assert (len(train), len(test)) == (1500, 297)
-    assert torch.equal(torch.cat([train.items, test.items]), data.items)
-    assert torch.equal(torch.cat([train.labels, test.labels]), data.labels)
+    assert torch.equal(torch.cat([train.items, test.items]), whole.items)
+    assert torch.equal(torch.cat([train.labels, test.labels]), whole.labels)

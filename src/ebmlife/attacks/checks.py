@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ebmlife import classifiers
 from ebmlife.defense import DefendedClassifier
 from ebmlife.energy import frozen, gradient
 from ebmlife.errors import BadInput, at_least
@@ -32,10 +31,7 @@ def attack(
     images(x)
     if len(set(ids)) != len(x) or len(ids) != len(x):
         raise BadInput(f"{len(x)} images need as many different ids, got {len(ids)}, {len(set(ids))} of them different")
-    if y.shape != (len(x),) or y.is_floating_point():
-        raise BadInput(f"{len(x)} images need as many whole-numbered labels, got {y.dtype} {tuple(y.shape)}")
-    with frozen(robust.classifier, walking=False):
-        classifiers.check(robust.classifier, x, y)
+    labels(y, len(x), classes=classes(robust.classifier, x))
     _energy(robust, x)
 
 
@@ -45,6 +41,28 @@ def images(x: Tensor) -> None:
     low, high = x.min().item(), x.max().item()
     if not (low >= -1 and high <= 1):  # NaN compares false
         raise BadInput(f"images must be in [-1, 1], got values from {low:g} to {high:g}; scale pixels by x / 127.5 - 1")
+
+
+def labels(y: Tensor, images: int, *, classes: int) -> None:
+    if y.shape != (images,) or y.is_floating_point():
+        raise BadInput(f"{images} images need as many whole-numbered labels, got {y.dtype} {tuple(y.shape)}")
+    least, most = int(y.min()), int(y.max())
+    if least < 0 or most >= classes:
+        raise BadInput(f"the classifier has classes 0 to {classes - 1}, the labels go from {least} to {most}")
+
+
+def classes(classifier: nn.Module, x: Tensor) -> int:
+    """How many the classifier knows, by its logits for one image."""
+    try:
+        with frozen(classifier, walking=False), torch.no_grad():
+            logits = classifier(x[:1])
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInput(f"the classifier does not take images of shape {tuple(x.shape[1:])}: {reason}") from error
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise BadInput(f"a classifier gives logits (B, classes), got {got} for one image")
+    return logits.shape[1]
 
 
 def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence[int]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(logits, y, reduction="none")
+    """In float64: of a confident classifier p_y - 1, the gradient at its logit, would round to 0."""
+    return F.cross_entropy(logits.double(), y, reduction="none")
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:

@@ -136,18 +136,18 @@ def _test_images(model: Model, n: int | None) -> tuple[Tensor, Tensor]:
     if n is not None and not 1 <= n <= len(data):
         raise BadInput(f"--n {n}: there are {len(data)} test images")
     if seen:
-        print(f"note: {model.recipe.data.kind} has no test part; the run has seen these images while it trained")
+        print("note: the run was trained on these images too")
     rows = torch.arange(min(100, len(data)) if n is None else n)
     return data.take(rows), data.labels[rows]
 
 
 def test_part(model: Model) -> tuple[Dataset, bool]:
-    """The part of a run's data that was not trained on, or all of it and True."""
+    """The part of a run's data that is for tests, or all of it, and whether the run was trained on that too."""
     chosen = model.recipe.data
     if not build.DATA.wants(chosen, "train"):
         return build.DATA.make(chosen), True
     other = type(chosen).model_validate({"kind": chosen.kind, **chosen.options, "train": False})
-    return build.DATA.make(other), False
+    return build.DATA.make(other), chosen.options.get("train") is not True
 
 
 def _watched(name: str, model: nn.Module, *, x: Tensor, y: Tensor, plan: _Plan, out: Path) -> attacks.Record:

@@ -47,7 +47,7 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = build.load(options.folder, update=options.update)
     data = build.DATA.make(model.recipe.data)
-    n = options.n or (2000 if model.recipe.data.kind.startswith("digits") else 5000)
+    n = options.n or (2000 if model.recipe.data.kind == "digits" else 5000)
     score = partial(score_samples, data=data, n=n, seed=options.seed, progress=_progress)
     if options.checkpoints:
         steps = counts(options.steps)[0] if options.steps else model.recipe.sampling_steps

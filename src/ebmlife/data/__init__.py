@@ -2,7 +2,7 @@
 
 from ebmlife.data.cifar10 import cifar10
 from ebmlife.data.dataset import Batches, Dataset, InMemory
-from ebmlife.data.digits import digits, split_digits
+from ebmlife.data.digits import digits
 from ebmlife.data.download import download
 from ebmlife.data.folder import Streamed, folder
 from ebmlife.data.toys import TOYS, Mixture, Rings, Spirals, Toy, toy
@@ -21,6 +21,5 @@ __all__ = [
     "digits",
     "download",
     "folder",
-    "split_digits",
     "toy",
 ]

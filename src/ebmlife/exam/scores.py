@@ -31,7 +31,7 @@ def score_samples(
     """
     if len(data.shape) != 3:
         raise BadInput(f"scores are of images, and the data are states of shape {data.shape}")
-    if model.recipe.data.kind.startswith("digits"):
+    if model.recipe.data.kind == "digits":
         samples = progress(model.stream(n, steps=steps, seed=seed), n, f"samples, {steps} steps")
         return {f"fd_digits_{shortened(n)}": fd_digits(samples)}
     if min(n, len(data)) < FEWEST:
