@@ -16,7 +16,7 @@ from ebmlife.energy import gradient
 from ebmlife.model import Model
 from ebmlife.randomness import generator
 
-CHAINS, STEPS = 256, 1000
+CHAINS, STEPS = 128, 1000
 
 
 def energies(model: Model, precision: str) -> torch.Tensor:

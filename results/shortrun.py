@@ -16,8 +16,7 @@ from tables import RESULTS, replace
 
 from ebmlife import build, checkpoint, pictures, recipes, run, watch
 from ebmlife.data import digits
-from ebmlife.demo import diversity
-from ebmlife.exam import fd_digits
+from ebmlife.exam import diversity, fd_digits
 from ebmlife.files import whole
 from ebmlife.recipe import override
 

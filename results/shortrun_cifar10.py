@@ -13,8 +13,7 @@ from rich.console import Console
 from tables import RESULTS, replace
 
 from ebmlife import build, checkpoint, pictures, recipes, run, watch
-from ebmlife.demo import diversity
-from ebmlife.exam import score_samples
+from ebmlife.exam import diversity, score_samples
 from ebmlife.files import whole
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "shortrun-cifar10", RESULTS / "shortrun.md"

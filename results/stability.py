@@ -13,7 +13,7 @@ from rich.console import Console
 from tables import RESULTS, replace
 
 from ebmlife import build, checkpoint, pictures, recipes, run
-from ebmlife.demo import diversity
+from ebmlife.exam import diversity
 from ebmlife.recipe import Recipe, override
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "stability", RESULTS / "shortrun.md"

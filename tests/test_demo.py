@@ -45,8 +45,3 @@ def test_real_digits_are_nearest_to_themselves() -> None:
     real = data.take(torch.arange(len(data)))
     assert data.labels is not None
     assert demo.nearest_kinds(real[100:150], real, data.labels) == data.labels[100:150].tolist()
-
-
-def test_the_diversity_of_two_points_is_their_distance() -> None:
-    assert demo.diversity(torch.tensor([[[[0.0, 0.0]]], [[[3.0, 4.0]]]])) == 5
-    assert demo.diversity(torch.ones(4, 1, 2, 2)) == 0

@@ -10,7 +10,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ebmlife import build, watch
-from ebmlife.chains import Chains
+from ebmlife.chains import Chains, Maturing
 from ebmlife.trainer import Figures
 
 
@@ -108,7 +108,8 @@ def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chain
         return torch.zeros(4, 1, 8, 8)
 
     log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
-    look = watch.Pictures(tmp_path, {name: lambda name=name: source(name) for name in ("samples", "bank")}, every=3)
+    sources = {name: lambda name=name: source(name) for name in ("samples", "bank")}
+    look = watch.Pictures(tmp_path, sources, chains, every=3)
     for update in (1, 2):
         log(figures(update))
         look(figures(update))
@@ -120,6 +121,7 @@ def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chain
     names = sorted(path.name for path in (tmp_path / "pictures").iterdir())
     assert names == [f"{name}-{update:09d}.png" for name in ("bank", "samples") for update in (3, 6)]
     assert (tmp_path / "diagnostics.png").exists()
+    assert not (tmp_path / "burn-in.png").exists()  # these chains have none
 
 
 def test_there_is_no_diagnostic_plot_of_nothing(tmp_path: Path) -> None:
@@ -138,3 +140,28 @@ def test_tensorboard_gets_every_nth_update(tmp_path: Path, chains: Chains) -> No
     assert [(event.step, event.value) for event in events.Scalars("gradient")] == [(5, 5.0), (10, 10.0)]
     assert "generator_loss" not in events.Tags()["scalars"]
     assert {"updates_per_second", "age_mean", "age_max"} <= set(events.Tags()["scalars"])
+
+
+def test_burn_in_counts_and_arrivals_of_maturing_chains_are_watched(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    fields = {"chains__kind": "maturing", "chains__size": "20", "chains__burn_in_size": "16", "chains__mature": "4"}
+    trainer = build.training(small_digits(**fields)).trainer
+    maturing = trainer.chains
+    assert isinstance(maturing, Maturing)
+    log = watch.Log(tmp_path / "log.jsonl", maturing, after=0)
+    board = watch.Board(tmp_path / "board", maturing, every=1, after=0)
+    look = watch.Pictures(tmp_path, {}, maturing, every=10)
+    trainer.fit(20, after=[log, board, look])
+    for file in (log, board):
+        file.close()
+    lines = watch.read_log(tmp_path / "log.jsonl")
+    arrived = [line["arrived"] for line in lines]
+    assert arrived == sorted(arrived)
+    assert arrived[-1] == maturing.arrived > 0
+    assert lines[-1]["burn_in_age_mean"] == pytest.approx(maturing.burn_in.age.double().mean().item(), abs=1e-3)
+    events = EventAccumulator(str(tmp_path / "board")).Reload()
+    counted = events.Histograms("burn_in_age")[-1].histogram_value
+    assert counted.num == 16
+    assert counted.sum == maturing.burn_in.age.sum()
+    assert (tmp_path / "burn-in.png").stat().st_size > 0

@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from ebmlife import attacks, nets
+from ebmlife import attacks, importers, nets
 from ebmlife.build import load
 from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput, Diverged
@@ -19,6 +19,7 @@ __all__ = [
     "Purifier",
     "__version__",
     "attacks",
+    "importers",
     "langevin",
     "load",
     "nets",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ebmlife import checkpoint
+from ebmlife import checkpoint, places, recipes
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, toy
 from ebmlife.energy import Energy, gaussian, tempered, total
@@ -17,10 +17,19 @@ from ebmlife.kinds import Kinds
 from ebmlife.langevin import Walk
 from ebmlife.learner import Learner
 from ebmlife.model import Model
-from ebmlife.nets import PerceptronEnergy, PerceptronGenerator, SNGANEnergy, SNGANGenerator
+from ebmlife.nets import (
+    BigGANEnergy,
+    BigGANGenerator,
+    FlatEnergy,
+    PerceptronEnergy,
+    PerceptronGenerator,
+    SNGANEnergy,
+    SNGANGenerator,
+)
 from ebmlife.prepare import prepare
+from ebmlife.prior import FixedPrior, restored
 from ebmlife.randomness import Streams, generator, normal
-from ebmlife.recipe import Optimizer, Recipe, validate
+from ebmlife.recipe import Optimizer, Part, Recipe, validate
 from ebmlife.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform, Walked
 from ebmlife.trainer import Trainer
 
@@ -53,8 +62,25 @@ def _coarse(dataset: Dataset, shape: tuple[int, ...], *, size: int = 4, run: str
 _images = folder  # `folder` is also the name of an option
 DATA = Kinds("data", {"digits": digits, "toy": toy, "cifar10": _cifar10, "folder": _folder})
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
-NETS = Kinds("net", {"sngan": SNGANEnergy, "perceptron": PerceptronEnergy}, _OF_IMAGE)
-GENERATORS = Kinds("generator.net", {"sngan": SNGANGenerator, "perceptron": PerceptronGenerator}, _OF_IMAGE)
+NETS = Kinds(
+    "net",
+    {
+        "sngan": SNGANEnergy,
+        "biggan": BigGANEnergy,
+        "perceptron": PerceptronEnergy,
+        "flat": FlatEnergy,
+    },
+    _OF_IMAGE,
+)
+GENERATORS = Kinds(
+    "generator.net",
+    {
+        "sngan": SNGANGenerator,
+        "biggan": BigGANGenerator,
+        "perceptron": PerceptronGenerator,
+    },
+    _OF_IMAGE,
+)
 STARTS = Kinds(
     "start",
     {
@@ -111,6 +137,7 @@ class Training:
             "recipe": self.model.recipe.model_dump(mode="json"),
             "shape": self.model.shape,
             "frozen_generator": None if self.trainer.generator or not maker else maker.state_dict(),
+            "prior": self.model.prior.state_dict() if self.model.prior else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -121,8 +148,8 @@ class Training:
         torch.set_rng_state(state["torch"])
 
 
-def training(recipe: Recipe, *, resumed: bool = False) -> Training:
-    """All that a run needs; `resumed`: the weights will come from its own checkpoint, not from another run."""
+def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> Training:
+    """All that a run needs; `resumed`: the checkpoint that weights will come from, instead of from other runs."""
     for name in ("size", "burn_in_size"):
         if recipe.batch > recipe.chains.options.get(name, recipe.batch):
             raise BadInput(
@@ -130,8 +157,9 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
             )
     device = find_device(recipe.device)
     dataset: Dataset = DATA.make(recipe.data)
+    prior = _prior(recipe, dataset.shape, device, resumed)
     streams = Streams(recipe.seed, device=device)
-    net, maker = networks(_self_contained(recipe) if resumed else recipe, dataset.shape, device)
+    net, maker = networks(recipe if resumed is None else self_contained(recipe), dataset.shape, device)
     ebm = _learner(net, recipe.optimizer)
     options = recipe.generator.optimizer if recipe.generator else None
     generator = _learner(maker.train(), options) if maker and options else None
@@ -141,7 +169,7 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
         Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers),
         chains,
         learned=tempered(net, recipe.temperature),
-        energy=_energy(net, recipe),
+        energy=_energy(net, recipe, prior),
         ebm=ebm,
         generator=generator,
         data_noise=recipe.data_noise,
@@ -150,7 +178,8 @@ def training(recipe: Recipe, *, resumed: bool = False) -> Training:
         device=device,
     )
     averaged = generator.ema.eval() if generator else maker
-    return Training(trainer, streams, _model(recipe, ebm.ema, averaged, dataset.shape, device, lambda: dataset))
+    energy = _energy(ebm.ema, recipe, prior)
+    return Training(trainer, streams, _model(recipe, ebm.ema, energy, averaged, prior, dataset.shape, device, dataset))
 
 
 def _walk(recipe: Recipe, streams: Streams) -> Walk:
@@ -160,11 +189,7 @@ def _walk(recipe: Recipe, streams: Streams) -> Walk:
 
 def networks(recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> tuple[nn.Module, nn.Module | None]:
     """The energy and the generator, in eval mode, with the weights that the recipe's seed or another run gives them."""
-    of_image: dict[str, Any] = {"shape": shape}
-    if len(shape) == 3:
-        if shape[1] != shape[2]:
-            raise BadInput(f"images must be square, got {shape[1]}x{shape[2]}; use data.kind 'folder' to crop them")
-        of_image |= {"channels": shape[0], "size": shape[1]}
+    of_image = _of_image(shape)
     for kinds, chosen in ((NETS, recipe.net), *([(GENERATORS, recipe.generator.net)] if recipe.generator else [])):
         if kinds.wants(chosen, "channels") and len(shape) != 3:
             raise BadInput(f"{kinds.field} {chosen.kind!r} needs images, got states of shape {shape}; use 'perceptron'")
@@ -175,30 +200,91 @@ def networks(recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> tu
             return net, None
         maker: nn.Module = GENERATORS.make(recipe.generator.net, **of_image).to(device).eval()
     if recipe.generator.run is not None:
-        other = load(recipe.generator.run).generator
+        other = _other("generator.run", recipe.generator.run).generator
         if other is None:
             raise BadInput(f"generator.run {recipe.generator.run} has no generator; name a run that has one")
-        _fit_weights(maker, other.state_dict(), f"the generator of {recipe.generator.run}")
+        fit_weights(maker, other.state_dict(), f"the generator of {recipe.generator.run}")
     return net, maker
 
 
-def load(run: str | Path, *, update: int | None = None, averaged: bool = True, device: str = "auto") -> Model:
-    """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights."""
-    folder = Path(run)
+def _of_image(shape: tuple[int, ...]) -> dict[str, Any]:
+    if len(shape) != 3:
+        return {"shape": shape}
+    if shape[1] != shape[2]:
+        raise BadInput(f"images must be square, got {shape[1]}x{shape[2]}; use data.kind 'folder' to crop them")
+    return {"shape": shape, "channels": shape[0], "size": shape[1]}
+
+
+def load(
+    run: str | Path,
+    *,
+    update: int | None = None,
+    averaged: bool = True,
+    device: str = "auto",
+    evaluation_temperature: float = 1.0,
+) -> Model:
+    """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights.
+
+    `run` is its folder, 'zoo:NAME' for one that comes with the package, or 'hf:user/model' for one on the hub.
+    `evaluation_temperature` divides the learned energy and its prior, but not the Gaussian term: 1.005 is what the
+    paper's authors sample their longrun models at.
+    """
+    folder = places.find(run)
     at = checkpoint.choose(folder, update)
     if at is None:
         raise BadInput(f"{folder} holds no checkpoint; expected the folder of a run, as `ebmlife train --out` makes it")
+    if not evaluation_temperature > 0:
+        raise BadInput(f"the evaluation temperature must be above 0, got {evaluation_temperature}")
     state, _ = checkpoint.load(checkpoint.path(folder, at))
     recipe, shape, place = resolve(validate(state["recipe"])), tuple(state["shape"]), find_device(device)
-    net, maker = networks(_self_contained(recipe), shape, place)
+    net, maker = networks(self_contained(recipe), shape, place)
     weights = "ema" if averaged else "net"
-    _fit_weights(net, state["trainer"]["ebm"][weights], str(folder))
+    if weights not in state["trainer"]["ebm"]:
+        raise BadInput(f"{folder} holds averaged weights only; raw ones are in the folder of the training")
+    fit_weights(net, state["trainer"]["ebm"][weights], str(folder))
     if maker is not None:
-        _fit_weights(maker, _generator_weights(state, weights), str(folder))
-    return _model(recipe, net, maker, shape, place, lambda: DATA.make(recipe.data))
+        fit_weights(maker, _generator_weights(state, weights), str(folder))
+    prior = _restored(state, shape, place)
+    energy = _energy(net, recipe, prior, evaluation_temperature)
+    return _model(recipe, net, energy, maker, prior, shape, place, None)
 
 
-def _self_contained(recipe: Recipe) -> Recipe:
+def _other(field: str, run: str) -> Model:
+    """The model of another run that this one builds on."""
+    if checkpoint.choose(places.find(run), None) is None:
+        name = Path(run).name
+        known = name in recipes.names()
+        how = f"ebmlife train {name if known else 'RECIPE'} --out {run}"
+        raise BadInput(f"{field} {run} holds no checkpoint; make it first: {how}")
+    return load(run)
+
+
+def _prior(
+    recipe: Recipe, shape: tuple[int, ...], device: torch.device, saved: dict[str, Any] | None
+) -> FixedPrior | None:
+    """The averaged energy of the run that the recipe names as its prior, or what a checkpoint saved of it."""
+    if recipe.prior is None:
+        return None
+    if saved is not None and saved["recipe"].get("prior") == recipe.prior.model_dump(mode="json"):
+        return _restored(saved, shape, device)
+    model = _other("prior.run", recipe.prior.run)
+    if model.prior is not None:
+        raise BadInput(f"prior.run {recipe.prior.run} has a prior of its own; name a run without one")
+    if model.shape != shape:
+        raise BadInput(f"prior.run {recipe.prior.run} is of states {model.shape}, and the data are {shape}")
+    temperature = recipe.prior.temperature or model.recipe.temperature
+    return FixedPrior(model.net.to(device), model.recipe.net, temperature)
+
+
+def _restored(state: dict[str, Any], shape: tuple[int, ...], device: torch.device) -> FixedPrior | None:
+    def make(chosen: Part) -> nn.Module:
+        net: nn.Module = NETS.make(chosen, **_of_image(shape)).to(device)
+        return net
+
+    return restored(state.get("prior"), make)  # older checkpoints know of none
+
+
+def self_contained(recipe: Recipe) -> Recipe:
     """For weights from a checkpoint: the run that the generator once came from need not be there any more."""
     if recipe.generator is None:
         return recipe
@@ -226,23 +312,36 @@ class _Deferred:
 def _model(
     recipe: Recipe,
     net: nn.Module,
+    energy: Energy,
     maker: nn.Module | None,
+    prior: FixedPrior | None,
     shape: tuple[int, ...],
     device: torch.device,
-    dataset: Callable[[], Dataset],
+    dataset: Dataset | None,  # None: read when a start first needs it
 ) -> Model:
     def start() -> Start:
-        data = dataset() if STARTS.wants(recipe.start, "dataset") else None
+        data = dataset
+        if data is None and STARTS.wants(recipe.start, "dataset"):
+            data = DATA.make(recipe.data)
         made: Start = STARTS.make(recipe.start, shape=shape, dataset=data, generator=maker)
         return made
 
-    return Model(net, _energy(net, recipe), maker, _Deferred(start), recipe, shape, device)
+    return Model(net, energy, maker, _Deferred(start), recipe, shape, device, prior)
 
 
-def _energy(net: nn.Module, recipe: Recipe) -> Energy:
-    """What chains walk on: net(x) / temperature [+ |x|^2 / (2 tau^2)]."""
-    learned = prepare(net, temperature=recipe.temperature, precision=recipe.langevin.precision)
-    return learned if recipe.tau is None else total(learned, gaussian(recipe.tau))
+def _energy(net: nn.Module, recipe: Recipe, prior: FixedPrior | None, evaluation_temperature: float = 1.0) -> Energy:
+    """What chains walk on:
+
+    (net(x) / temperature [+ prior(x) / prior.temperature]) / evaluation_temperature [+ |x|^2 / (2 tau^2)].
+    """
+    precision = recipe.langevin.precision
+    terms = [prepare(net, temperature=recipe.temperature, precision=precision)]
+    if prior is not None:
+        terms.append(prepare(prior.net, temperature=prior.temperature, precision=precision))
+    energy = total(*terms)
+    if evaluation_temperature != 1:
+        energy = tempered(energy, evaluation_temperature)
+    return energy if recipe.tau is None else total(energy, gaussian(recipe.tau))
 
 
 def _learner(net: nn.Module, options: Optimizer) -> Learner:
@@ -250,7 +349,7 @@ def _learner(net: nn.Module, options: Optimizer) -> Learner:
     return Learner(net, optimizer, learning_rate=options.learning_rate, clip=options.clip, ema=options.ema)
 
 
-def _fit_weights(net: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
+def fit_weights(net: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
     try:
         net.load_state_dict(weights)
     except RuntimeError as error:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ebmlife import build, checkpoint, output, recipes, run, watch
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
+from ebmlife.exam import diversity
 from ebmlife.run import Outcome
 
 SAMPLES = 100
@@ -69,11 +70,6 @@ def nearest_kinds(samples: Tensor, real: Tensor, labels: Tensor | None) -> list[
     assert labels is not None
     kinds: list[int] = labels[torch.cdist(samples.flatten(1), real.flatten(1)).argmin(1)].tolist()
     return kinds
-
-
-def diversity(x: Tensor) -> float:
-    """Mean Euclidean distance of pairs."""
-    return torch.pdist(x.flatten(1)).mean().item()
 
 
 def _free(folder: Path) -> Path:

@@ -103,6 +103,17 @@ class _Total(nn.Module):
         return product
 
 
+class Score:
+    """What chains walk on where there is a score s(x) = grad log p(x) and no energy: grad E(x) = -s(x)."""
+
+    def __init__(self, score: Callable[[Tensor], Tensor]) -> None:
+        self.score = score
+
+    @torch.no_grad()
+    def gradient(self, x: Tensor) -> Tensor:
+        return -self.score(x)
+
+
 def tempered(energy: Energy, temperature: float) -> Energy:
     """E(x) / temperature."""
     return _Tempered(energy, temperature)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput
 from ebmlife.langevin import langevin
+from ebmlife.prior import FixedPrior
 from ebmlife.randomness import Streams, normal
 from ebmlife.recipe import Recipe
 from ebmlife.starts import Start
@@ -17,12 +18,13 @@ from ebmlife.starts import Start
 @dataclass(frozen=True)
 class Model:
     net: nn.Module
-    energy: Energy  # what chains walk on: net / temperature, and the Gaussian term where the recipe has one
+    energy: Energy  # what chains walk on: net / temperature, and prior and Gaussian term where the recipe has them
     generator: nn.Module | None
     start: Start
     recipe: Recipe
     shape: tuple[int, ...]
     device: torch.device
+    prior: FixedPrior | None = None
 
     def sample(self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256) -> Tensor:
         """n states (n, C, H, W) after `steps` Langevin steps from the model's start; None: as the recipe says."""

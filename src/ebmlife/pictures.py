@@ -1,6 +1,8 @@
 """States as pictures: grids of images, scatter plots of points, and the paper's diagnostic plot."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,6 +111,81 @@ def curves(lines: dict[str, dict[int, float]], *, title: str, x: str, y: str) ->
         axes.plot(list(points), list(points.values()), marker=".", label=name)
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.legend()
+    return _rendered(figure)
+
+
+def burn_in(counts: NDArray[np.int64], arrived: dict[int, int], *, mature: int) -> Image.Image:
+    """How often burn-in states have been walked, and how many matured per update. Healthy: both are flat."""
+    figure = _figure(10, 3.6)
+    left, right = figure.subplots(1, 2)
+    left.hist(counts, bins=min(mature + 1, 25), range=(0, mature))
+    left.set(title="burn-in states", xlabel=f"walks since birth (they mature at {mature})", ylabel="states")
+    updates = np.array(list(arrived))
+    window = max(1, len(updates) // 50)  # updates over which arrivals are averaged
+    totals = np.array(list(arrived.values()), dtype=np.float64)
+    rate = (totals[window:] - totals[:-window]) / np.maximum(updates[window:] - updates[:-window], 1)
+    right.plot(updates[window:], rate)
+    right.set(title="matured states that arrive", xlabel="update", ylabel="per update")
+    right.set_ylim(bottom=0)
+    return _rendered(figure)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves over Langevin steps, and the range in which data lie, where there is one."""
+
+    title: str
+    lines: Mapping[str, Sequence[float | None]]
+    band: tuple[float, float] | None = None
+    logarithmic: bool = False
+
+
+def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns: int = 3) -> Image.Image:
+    """Panels side by side, their steps on one logarithmic axis."""
+    rows = math.ceil(len(shown) / columns)
+    figure = _figure(4 * columns, 0.6 + 2.6 * rows)
+    figure.suptitle(title)
+    for i, panel in enumerate(shown):
+        axes = figure.add_subplot(rows, columns, i + 1)
+        for name, values in panel.lines.items():
+            axes.plot(steps, [math.nan if value is None else value for value in values], marker=".", label=name)
+        if panel.band is not None:
+            axes.axhspan(*panel.band, color="grey", alpha=0.3, label="data")
+        axes.set_xscale("symlog", linthresh=1)  # step 0 has its place
+        axes.set(title=panel.title, xlabel="Langevin steps", yscale="log" if panel.logarithmic else "linear")
+        if len(panel.lines) > 1 or panel.band is not None:
+            axes.legend(fontsize=8)
+    return _rendered(figure)
+
+
+def ages(frames: Tensor, steps: Sequence[int], *, most: int = 10) -> Image.Image:
+    """The same chains growing old: frames (len(steps), B, ...), a column for each of at most so many of the steps."""
+    chosen = sorted({round(i * (len(steps) - 1) / (most - 1)) for i in range(most)}) if len(steps) > most else None
+    kept = list(range(len(steps))) if chosen is None else chosen
+    frames, labels = frames[kept], [f"{steps[i]:,}" for i in kept]
+    if frames.ndim == 5:
+        return _image_ages(frames, labels)
+    figure = _figure(1.7 * len(labels), 2.1)
+    for i, (points, label) in enumerate(zip(frames.flatten(2).cpu().numpy(), labels, strict=True)):
+        axes = figure.add_subplot(1, len(labels), i + 1)
+        axes.scatter(points[:, 0], points[:, 1], s=4)
+        axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal", xticks=[], yticks=[], title=label)
+    return _rendered(figure)
+
+
+def _image_ages(frames: Tensor, labels: list[str]) -> Image.Image:
+    count, chains = frames.shape[:2]
+    picture = grid(frames.transpose(0, 1).flatten(0, 1), columns=count)
+    figure = _figure(0.9 * count + 0.2, 0.9 * chains + 0.4)
+    axes = figure.add_subplot()
+    axes.imshow(np.asarray(picture), cmap="gray", vmin=0, vmax=255)
+    tile = (picture.width - 2) / count
+    axes.set_xticks([1 + (i + 0.5) * tile for i in range(count)], labels)
+    axes.set(yticks=[], xlabel="Langevin steps")
+    axes.xaxis.set_ticks_position("top")
+    axes.xaxis.set_label_position("top")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
     return _rendered(figure)
 
 

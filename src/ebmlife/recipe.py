@@ -97,6 +97,13 @@ class Generator(Section):
     run: Annotated[str | None, Optional] = None  # take the weights of this run's generator
 
 
+class Prior(Section):
+    """A trained energy that is added to the learned one and does not learn."""
+
+    run: str
+    temperature: Annotated[Positive | None, Optional] = None  # None: that of the run
+
+
 class Watch(Section):
     tensorboard_every: Count = 10
     pictures_every: Count = 1000
@@ -123,12 +130,13 @@ class Recipe(Section):
     net: Part = part("sngan")
     temperature: Positive
     tau: Annotated[Positive | None, Optional] = None  # of the Gaussian term |x|^2 / (2 tau^2)
+    prior: Annotated[Prior | None, Optional] = None
     langevin: Langevin
     start: Part
     chains: Part
     optimizer: Optimizer = Optimizer()
     generator: Annotated[Generator | None, Optional] = None
-    sampling_steps: Count  # Langevin steps of a sample after training
+    sampling_steps: Annotated[int, Field(ge=0)]  # Langevin steps of a sample after training
     explosion: Positive = 1e6  # an energy difference beyond this is a divergence
     watch: Watch = Watch()
     checkpoint: Checkpoint = Checkpoint()
@@ -137,11 +145,13 @@ class Recipe(Section):
     def hash(self) -> str:
         """Names what is learned: all but the fields that are free."""
         learned = self.model_dump(mode="json", exclude=FREE)
+        learned = {name: value for name, value in learned.items() if value is not None or name not in LATER}
         return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()[:12]
 
 
 # May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
 FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers"}
+LATER = {"prior"}  # fields that older runs did not have: None is what they had, and must not change their hash
 
 
 def validate(values: Mapping[str, Any]) -> Recipe:

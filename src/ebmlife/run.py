@@ -1,17 +1,14 @@
 """A run in its folder: begun, stopped by signals, resumed, watched. A kill at any moment loses at most the updates
 since the last checkpoint."""
 
-import fcntl
 import json
 import platform
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -23,7 +20,9 @@ from ebmlife.files import sweep, whole
 from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
 from ebmlife.starts import FromGenerator
+from ebmlife.stopping import locked, signals
 from ebmlife.trainer import Figures
+from ebmlife.weights import can_be_resumed
 
 _HELP = (
     "what usually helps: more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
@@ -62,7 +61,9 @@ def resume(
         old = read_recipe(folder)
         new = build.resolve(change(old))
         at = checkpoint.choose(folder, from_update) or 0  # 0: killed before its first checkpoint
-        state = checkpoint.load(checkpoint.path(folder, at))[0] if at else None
+        state = checkpoint.load(checkpoint.path(folder, at))[0] if checkpoint.updates(folder) else None
+        if state is not None and not can_be_resumed(state):
+            raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
         saved = validate(state["recipe"]) if state else old
         changes = differences(saved, new)
         if changes and not allow_changes:
@@ -72,7 +73,7 @@ def resume(
             )
         if new.updates < at:
             raise BadInput(f"{folder} is at update {at} already; --updates must not be less, got {new.updates}")
-        training = _build(new, resumed=state is not None)
+        training = _build(new, resumed=state)
         if state is not None:
             _restore(training, state, changes)
         checkpoint.abandon(folder, after=at)
@@ -82,7 +83,7 @@ def resume(
         return _work(training, folder, console)
 
 
-def _build(recipe: Recipe, *, resumed: bool = False) -> build.Training:
+def _build(recipe: Recipe, *, resumed: dict[str, Any] | None = None) -> build.Training:
     torch.manual_seed(recipe.seed)  # nothing here draws from the global generator, but a user's network may (dropout)
     return build.training(recipe, resumed=resumed)
 
@@ -113,14 +114,14 @@ def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
             raise _Stopped
 
     with ExitStack() as stack:
-        stop = stack.enter_context(_signals())
+        stop = stack.enter_context(signals())
         log = watch.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
         every = recipe.watch.tensorboard_every
         board = watch.Board(folder / "tensorboard", trainer.chains, every=every, after=trainer.update)
         for open_file in (log, board):
             stack.callback(open_file.close)
         bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))
-        pictures = watch.Pictures(folder, _sources(training), every=recipe.watch.pictures_every)
+        pictures = watch.Pictures(folder, _sources(training), trainer.chains, every=recipe.watch.pictures_every)
         try:
             trainer.fit(recipe.updates, after=[log, board, bar, pictures, save_when_due])
         except _Stopped:
@@ -172,44 +173,14 @@ def _write_recipe(folder: Path, recipe: Recipe) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Two processes in one run folder would tear it apart; the lock dies with its process."""
+    """Two processes in one run folder would tear it apart."""
     if not (folder / "recipe.json").is_file():
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
-    with (folder / ".lock").open("w") as stream:
-        _lock(stream, folder)
+    with locked(folder):
         sweep(folder)
         sweep(folder / "checkpoints")
         yield
 
 
-def _lock(stream: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BadInput(f"{folder} is in use by another process; wait for it or stop it") from error
-
-
 class _Stopped(Exception):
     pass
-
-
-@dataclass
-class _Stop:
-    wanted: bool = False
-
-
-@contextmanager
-def _signals() -> Iterator[_Stop]:
-    """Within: SIGINT and SIGTERM ask for a stop after the update under way; a second one kills as usual."""
-    stop = _Stop()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.wanted = True
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from ebmlife import pictures
-from ebmlife.chains import Chains
+from ebmlife.chains import Chains, Maturing
 from ebmlife.files import whole
 from ebmlife.trainer import Figures
 
@@ -70,11 +70,14 @@ def record(figures: Figures, chains: Chains, speed: float) -> dict[str, Any]:
 
 
 def ages(chains: Chains) -> dict[str, float]:
-    """How often the bank's states have been walked since their birth."""
+    """How often the bank's states have been walked since their birth; of maturing ones, the burn-in's too."""
     if chains.bank is None:
         return {}
     age = chains.bank.age.double()
-    return {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
+    seen = {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
+    if isinstance(chains, Maturing):
+        seen |= {"burn_in_age_mean": round(chains.burn_in.age.double().mean().item(), 3), "arrived": chains.arrived}
+    return seen
 
 
 class Board:
@@ -92,16 +95,19 @@ class Board:
             for name, value in record(figures, self._chains, speed).items():
                 if name != "update" and value is not None:
                     self._writer.add_scalar(name, value, figures.update)
+            if isinstance(self._chains, Maturing):
+                self._writer.add_histogram("burn_in_age", self._chains.burn_in.age, figures.update)
 
     def close(self) -> None:
         self._writer.close()
 
 
 class Pictures:
-    """pictures/: grids of fresh samples, of the bank and of the generator, and the diagnostic plot, at intervals."""
+    """pictures/: grids of fresh samples, of the bank and of the generator, and the diagnostic plot, at intervals; of
+    maturing chains also burn-in.png."""
 
-    def __init__(self, run: Path, sources: dict[str, Callable[[], Tensor]], *, every: int) -> None:
-        self._run, self._sources, self._every = run, sources, every
+    def __init__(self, run: Path, sources: dict[str, Callable[[], Tensor]], chains: Chains, *, every: int) -> None:
+        self._run, self._sources, self._chains, self._every = run, sources, chains, every
 
     def __call__(self, figures: Figures) -> None:
         if figures.update % self._every == 0:
@@ -111,6 +117,8 @@ class Pictures:
         for name, source in self._sources.items():
             pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", pictures.draw(source()))
         draw_diagnostics(self._run)
+        if isinstance(self._chains, Maturing):
+            _draw_burn_in(self._run, self._chains)
 
 
 def draw_diagnostics(run: Path) -> Path:
@@ -119,6 +127,12 @@ def draw_diagnostics(run: Path) -> Path:
     if lines:
         pictures.save(file, pictures.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
     return file
+
+
+def _draw_burn_in(run: Path, chains: Maturing) -> None:
+    arrived = {line["update"]: line["arrived"] for line in read_log(run / "log.jsonl") if "arrived" in line}
+    picture = pictures.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
+    pictures.save(run / "burn-in.png", picture)
 
 
 def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:

@@ -5,12 +5,22 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import attacking, defending, sampling, speed, training
+from ebmlife.cli import attacking, defending, estimating, examining, importing, sampling, sharing, speed, training
 from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.errors import BadInput, Diverged, nearest
 
-_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "files")
-_GROUPS = (training, sampling, defending, attacking, speed)  # in the order of `ebmlife --help`
+_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name", "files", "target")
+_GROUPS = (
+    training,
+    sampling,
+    examining,
+    defending,
+    attacking,
+    importing,
+    sharing,
+    estimating,
+    speed,
+)  # in the order of `ebmlife --help`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from ebmlife import attacks, build, classifiers, pictures
+from ebmlife import attacks, build, classifiers, pictures, places
 from ebmlife.attacks.threat import Threat, length
 from ebmlife.cli.defending import add_model_options, load_model, make_purifier
 from ebmlife.cli.parsing import Command, counts
@@ -126,7 +126,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _folder(options: argparse.Namespace, plan: _Plan) -> Path:
     """RUN/attacks/NAME: where the page of a run looks for attacks."""
     classifier = Path(options.classifier.rpartition(":")[2]).name.removesuffix(".safetensors")
-    return Path(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", f"{classifier}-{plan.attack['threat']}")
+    return places.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", f"{classifier}-{plan.attack['threat']}")
 
 
 def _test_images(model: Model, n: int | None) -> tuple[Tensor, Tensor]:

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from ebmlife import build, checkpoint, output, pictures
+from ebmlife import build, checkpoint, output, pictures, places, results
 from ebmlife.cli.parsing import Command, counts
 from ebmlife.exam import score_samples
 
 
 def register(command: Command) -> None:
     sample = command("sample", _sample, "draw samples from a run")
-    sample.add_argument("folder", type=Path)
+    sample.add_argument("folder", type=Path, help="of a run, or zoo:NAME, or hf:user/model")
     sample.add_argument("--n", type=int, default=64, help="how many (default: %(default)s)")
     sample.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
     sample.add_argument("--out", type=Path, required=True, help=".png, .npy, .safetensors, or a folder for images")
@@ -26,7 +26,7 @@ def register(command: Command) -> None:
     sample.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
     sample.add_argument("--device", default="auto")
     fid = command("fid", _fid, "measure how far a run's samples are from its data")
-    fid.add_argument("folder", type=Path)
+    fid.add_argument("folder", type=Path, help="of a run, or zoo:NAME or hf:user/NAME; their plots go to ./NAME")
     fid.add_argument("--n", type=int, help="how many samples (default: 2000 for digits, else 5000)")
     fid.add_argument(
         "--steps", default=None, help="Langevin steps: 0,30,60; default: 0 (the start alone) and the recipe's"
@@ -46,24 +46,28 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = build.load(options.folder, update=options.update)
+    place, source = places.own(options.folder), places.find(options.folder)
     data = build.DATA.make(model.recipe.data)
     n = options.n or (2000 if model.recipe.data.kind == "digits" else 5000)
     score = partial(score_samples, data=data, n=n, seed=options.seed, progress=_progress)
     if options.checkpoints:
         steps = counts(options.steps)[0] if options.steps else model.recipe.sampling_steps
-        models = {update: build.load(options.folder, update=update) for update in checkpoint.updates(options.folder)}
+        models = {update: build.load(options.folder, update=update) for update in checkpoint.updates(source)}
         found = _scored({update: partial(score, model, steps=steps) for update, model in models.items()}, "update")
         name = next(iter(next(iter(found.values()))))
         best = min(found, key=lambda update: found[update][name])
         print(f"best: update {best}, {name} {found[best][name]:.4g}")
-        file = _plot(options.folder / "fid-checkpoints.png", found, "update")
+        file = _plot(place / "fid-checkpoints.png", found, "update")
     else:
         ages = counts(options.steps) if options.steps else [0, model.recipe.sampling_steps]
         found = _scored({steps: partial(score, model, steps=steps) for steps in ages}, "Langevin steps")
-        file = _plot(options.folder / "fid-steps.png", found, "Langevin steps")
+        at = f" --update {checkpoint.choose(source, options.update)}"
+        for steps, scores in found.items():
+            results.record(place, f"ebmlife fid --n {n} --steps {steps} --seed {options.seed}{at}", scores)
+        file = _plot(place / "fid-steps.png", found, "Langevin steps")
         strips = [model.sample(10, steps=steps, seed=options.seed) for steps in ages]  # the same chains growing old
-        pictures.save(options.folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
-        print(f"strips, a row for each number of steps: {options.folder / 'fid-steps-strips.png'}")
+        pictures.save(place / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
+        print(f"strips, a row for each number of steps: {place / 'fid-steps-strips.png'}")
     print(f"plot: {file}")
     return 0
 

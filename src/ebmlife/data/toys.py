@@ -24,6 +24,15 @@ class Toy(Protocol):
         """(B, 2) -> (B,), differentiable, in the dtype and on the device of x."""
         ...
 
+    @property
+    def regions(self) -> int:
+        """Parts between which mass must be shared out: modes, rings, arms."""
+        ...
+
+    def region(self, x: Tensor) -> Tensor:
+        """(B, 2) -> int64 (B,): the part that is nearest."""
+        ...
+
 
 def _bumps_log_density(x: Tensor, centres: Tensor, scale: float) -> Tensor:
     """log (1/M) sum_m N(x; centres_m, scale^2 I)."""
@@ -57,6 +66,13 @@ class Mixture:
 
     def log_density(self, x: Tensor) -> Tensor:
         return _bumps_log_density(x, self.modes, self.scale)
+
+    @property
+    def regions(self) -> int:
+        return self.count
+
+    def region(self, x: Tensor) -> Tensor:
+        return torch.cdist(x, self.modes.to(x)).argmin(1)
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,14 @@ class Rings:
         total = sum(self._mass(radius) for radius in self.radii)
         return torch.logsumexp(-gap.square() / (2 * self.scale**2), dim=1) - math.log(total)
 
+    @property
+    def regions(self) -> int:
+        return len(self.radii)
+
+    def region(self, x: Tensor) -> Tensor:
+        gap: Tensor = x.norm(dim=1, keepdim=True) - torch.tensor(self.radii).to(x)  # (B, K)
+        return gap.abs().argmin(1)
+
 
 @dataclass(frozen=True)
 class Spirals:
@@ -124,6 +148,13 @@ class Spirals:
 
     def log_density(self, x: Tensor) -> Tensor:
         return _bumps_log_density(x, self.curve(), self.scale)
+
+    @property
+    def regions(self) -> int:
+        return self.arms
+
+    def region(self, x: Tensor) -> Tensor:
+        return torch.cdist(x, self.curve().to(x)).argmin(1) // self.nodes
 
 
 TOYS: Mapping[str, Callable[[], Toy]] = MappingProxyType({"mixture": Mixture, "rings": Rings, "spirals": Spirals})

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ class Program:
         self._channels, self._pixels = shape[0], shape[1] * shape[2]
         offsets, self._lanes = _offsets(self._steps, sizes, plan.output)
         self._input, self._output = offsets[plan.input], offsets[plan.output]
-        self._packed: dict[Callable[[], Tensor], tuple[Tensor, int]] = {}  # weights as read, and their tile
+        self._packed: dict[Callable[[], Tensor], _Packed] = {}
         operations = [self._operation(step, offsets) for step in self._steps]
         self._operations = (Operation * len(operations))(*operations)
         self._workspaces: list[Tensor] = []
@@ -82,8 +83,8 @@ class Program:
         versions = fingerprint(self._net)
         if versions == self._versions:
             return
-        for read, (packed, tile) in self._packed.items():
-            packed.copy_(_tiled(read(), tile) if tile else read())
+        for read, packed in self._packed.items():
+            packed.memory.copy_(_tiled(read(), packed) if packed.tile else read())
         self._versions = versions
 
     def _operation(self, step: Step, offsets: dict[str, int]) -> Operation:
@@ -104,18 +105,29 @@ class Program:
             first_tap=None if taps is None else taps.first.ctypes.data,
             tap_pixel=None if taps is None else taps.pixel.ctypes.data,
             tap_value=None if taps is None else taps.value.ctypes.data,
-            weights=self._place(step.weight, size, self._tile if taps else 0),
-            bias=self._place(step.bias, step.outputs, 0),
+            weights=self._place(step.weight, size, tile=self._tile if taps else 0, transform=step.transform),
+            bias=self._place(step.bias, step.outputs),
             kernel=step.places,
         )
 
-    def _place(self, read: Callable[[], Tensor] | None, size: int, tile: int) -> int | None:
-        """Where the weights will lie that `read` gives, in tiles of so many outputs; steps may share them."""
+    def _place(
+        self, read: Callable[[], Tensor] | None, size: int, *, tile: int = 0, transform: Tensor | None = None
+    ) -> int | None:
+        """Where the weights will lie that `read` gives; steps may share them."""
         if read is None:
             return None
         if read not in self._packed:
-            self._packed[read] = torch.empty(size), tile
-        return self._packed[read][0].data_ptr()
+            self._packed[read] = _Packed(torch.empty(size), tile, transform)
+        return self._packed[read].memory.data_ptr()
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Weights as the program reads them."""
+
+    memory: Tensor
+    tile: int  # outputs of a tile; 0: as they are
+    transform: Tensor | None  # of the places of their kernel
 
 
 def fingerprint(net: nn.Module) -> list[tuple[int, int]]:
@@ -123,11 +135,17 @@ def fingerprint(net: nn.Module) -> list[tuple[int, int]]:
     return [(tensor.data_ptr(), tensor._version) for tensor in (*net.parameters(), *net.buffers())]
 
 
-def _tiled(weight: Tensor, tile: int) -> Tensor:
-    """(outputs, inputs, places) -> [tile][place][input][output of the tile], flat; the last tile may be smaller."""
-    whole = len(weight) // tile * tile
-    full = weight[:whole].reshape(-1, tile, *weight.shape[1:])
-    return torch.cat([full.permute(0, 3, 2, 1).flatten(), weight[whole:].permute(2, 1, 0).flatten()])
+def _tiled(weight: Tensor, packed: _Packed) -> Tensor:
+    """(outputs, inputs, places) -> [tile][place][input][output of the tile], flat; the last tile may be smaller.
+
+    Transformed last: there are fewer places before, and so less to permute.
+    """
+    whole = len(weight) // packed.tile * packed.tile
+    full = weight[:whole].reshape(-1, packed.tile, *weight.shape[1:]).permute(0, 3, 2, 1).flatten(2)
+    rest = weight[whole:].permute(2, 1, 0).flatten(1)
+    if packed.transform is not None:
+        full, rest = packed.transform @ full, packed.transform @ rest
+    return torch.cat([full.flatten(), rest.flatten()])
 
 
 def _offsets(steps: list[Step], sizes: dict[str, int], output: str) -> tuple[dict[str, int], int]:

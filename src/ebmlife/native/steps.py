@@ -46,7 +46,8 @@ class Step:
     rectify: bool = False
     taps: Taps | None = None
     places: int = 1  # in the kernel
-    weight: Callable[[], Tensor] | None = None  # (outputs, inputs, places)
+    weight: Callable[[], Tensor] | None = None  # (outputs, inputs, places of the network's own kernel)
+    transform: Tensor | None = None  # (places, places of the network's own kernel); None: they are the same
     bias: Callable[[], Tensor] | None = None
     first_pixel: int = 0  # of the target
     convolution: Convolution | None = None

@@ -9,7 +9,7 @@ Reading and writing are sums over taps with coefficients (Kind.MIX), the product
 of the kernel is met once (Kind.CONVOLVE): nothing new for program.c.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -122,7 +122,7 @@ def _bands(step: Step, conv: Convolution, one: Filter) -> Iterator[tuple[Step, S
     height, width = (side // one.step for side in conv.source)  # in tiles
     products = len(one.reads) ** 2
     rows = min(height, max(1, _BAND_BYTES // (64 * products * step.inputs * width)))
-    weight = _transformed(step, one)
+    transform = _transform(one, conv.kernel[0])
     for top in range(0, height, rows):
         y, x = np.meshgrid(np.arange(top, min(top + rows, height)), np.arange(width), indexing="ij")
         tiles = y.size
@@ -139,7 +139,8 @@ def _bands(step: Step, conv: Convolution, one: Filter) -> Iterator[tuple[Step, S
             step.outputs,
             taps=_products(one, tiles),
             places=products,
-            weight=weight,
+            weight=step.weight,
+            transform=transform,
         )
         first = top * len(one.writes) * width * len(one.writes)
         writing = replace(
@@ -197,13 +198,10 @@ def _writes(one: Filter, y: np.ndarray, x: np.ndarray, width: int) -> Taps:
     return collected(parts, pixels=y.size * size**2)
 
 
-def _transformed(step: Step, one: Filter) -> Callable[[], Tensor]:
-    """The kernel (outputs, inputs, places) as each product reads it: (outputs, inputs, products)."""
-    assert step.weight is not None
-    assert step.convolution is not None
-    along = torch.zeros(len(one.kernels), step.convolution.kernel[0])
+def _transform(one: Filter, places: int) -> Tensor:
+    """What each product reads of the kernel, in both dimensions: (products, places * places)."""
+    along = torch.zeros(len(one.kernels), places)
     for at, terms in enumerate(one.kernels):
         for place, coefficient in terms.items():
             along[at, place] = coefficient
-    matrix, weight = torch.kron(along, along), step.weight  # both dimensions: (products, places)
-    return lambda: weight() @ matrix.T
+    return torch.kron(along, along)
