@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ebmlife import build, checkpoint
+from ebmlife import build, checkpoint, places
 from ebmlife.data import Dataset
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, nearest
@@ -92,7 +92,7 @@ def trained(
     return Subject(
         model.energy,
         begin(chains, rng=generator(seed, "exam births", device=model.device)).x,
-        {"recipe_hash": recipe.hash, "update": checkpoint.choose(run, update)},
+        {"recipe_hash": recipe.hash, "update": checkpoint.choose(places.find(run), update)},
         step_size=recipe.langevin.step_size,
         clip=recipe.langevin.clip,
         data=data,

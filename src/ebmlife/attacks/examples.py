@@ -33,10 +33,17 @@ class Examples:
         """The first images of an attack, one for each seed of a purification; x are the natural ones."""
         n, tally = len(seeds), record.tally
         natural, attacked = x[:n], tally.adversaries[:n].to(x.device)
-        purified = [robust.purifier(images, seeds=seeds).cpu() for images in (natural, attacked)]
-        bare = [robust.classify(images).argmax(1).cpu() for images in (natural, attacked)]
-        defended = tally.natural[:n], tally.final[:n, 0]
-        return cls(tally.labels[:n], natural.cpu(), attacked.cpu(), *purified, *bare, *defended)
+        return cls(
+            labels=tally.labels[:n],
+            natural=natural.cpu(),
+            attacked=attacked.cpu(),
+            natural_purified=robust.purifier(natural, seeds=seeds).cpu(),
+            attacked_purified=robust.purifier(attacked, seeds=seeds).cpu(),
+            natural_bare=robust.classify(natural).argmax(1).cpu(),
+            attacked_bare=robust.classify(attacked).argmax(1).cpu(),
+            natural_defended=tally.natural[:n],
+            attacked_defended=tally.final[:n, 0],
+        )
 
     @property
     def rows(self) -> Tensor:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from ebmlife import checkpoint
+from ebmlife import checkpoint, places
 from ebmlife.cli.parsing import Command
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, life_cycle, record
@@ -56,7 +56,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     if _finished(out, asked):
         cycle = record.load(out)
     else:
-        with signals() as stop, _bar() as progress:
+        with signals() as stop, bar() as progress:
             cycle = life_cycle(
                 subject.energy,
                 subject.x0,
@@ -85,7 +85,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _folder(options: argparse.Namespace) -> Path:
     if options.out is None and is_function(options.target):
         raise BadInput(f"--out is needed: {options.target} has no folder of its own")
-    return Path(options.target) / "exam" if options.out is None else options.out
+    return places.own(options.target) / "exam" if options.out is None else options.out
 
 
 def _subject(options: argparse.Namespace) -> Subject:
@@ -118,15 +118,15 @@ def _finished(out: Path, asked: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
+def bar() -> Iterator[Callable[[Progress], None]]:
     """A bar with the time left on a terminal, a line every half minute elsewhere."""
     console, spoke = Console(stderr=True), time.monotonic()
-    with Bar(*Bar.get_default_columns(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("Langevin steps", total=None)
+    with Bar(*Bar.get_default_columns(), console=console, disable=not console.is_terminal) as shown:
+        task = shown.add_task("Langevin steps", total=None)
 
         def show(progress: Progress) -> None:
             nonlocal spoke
-            bar.update(task, completed=progress.step, total=progress.steps)
+            shown.update(task, completed=progress.step, total=progress.steps)
             if not console.is_terminal and time.monotonic() - spoke > 30:
                 spoke = time.monotonic()
                 print(f"step {progress.step}/{progress.steps}  {progress.seconds_left:.0f} s left", flush=True)

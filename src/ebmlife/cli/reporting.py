@@ -6,7 +6,7 @@ from shlex import quote
 
 import torch
 
-from ebmlife import classifiers
+from ebmlife import classifiers, places
 from ebmlife.cli.attacking import test_part
 from ebmlife.cli.defending import load_model
 from ebmlife.cli.examining import bar
@@ -29,7 +29,7 @@ _EXAMPLES = 8  # images of the data that can be tried
 
 def register(command: Command) -> None:
     report = command("report", _report, "write the page of a run, or of several side by side, as one HTML file")
-    report.add_argument("folders", type=Path, nargs="+", metavar="RUN")
+    report.add_argument("folders", nargs="+", metavar="RUN")
     report.add_argument("--out", type=Path, help="default, for one run: report.html in its folder")
     report.add_argument(
         "--steps", type=int, default=STEPS, help="of the page's own walk, where there is no exam (default: %(default)s)"
@@ -38,7 +38,7 @@ def register(command: Command) -> None:
     report.add_argument("--no-walk", action="store_true", help="only show what is there")
     report.add_argument("--device", default="auto")
     watch = command("watch", _watch, "serve the page of a run on this computer, live, while it trains")
-    watch.add_argument("folder", type=Path, metavar="RUN")
+    watch.add_argument("folder", metavar="RUN")
     watch.add_argument("--port", type=int, default=8750, help="default: %(default)s; 0: any that is free")
     watch.add_argument("--host", default="127.0.0.1", help="default: %(default)s, which only this computer can reach")
     watch.add_argument("--classifier", help="its name, as for attack: images of your own can be tried on its defence")
@@ -72,7 +72,7 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _out(options: argparse.Namespace) -> Path:
     if options.out is None and len(options.folders) > 1:
         raise BadInput("--out is needed for the page of several runs, such as --out report.html")
-    out: Path = options.out or options.folders[0] / "report.html"
+    out: Path = options.out or places.own(options.folders[0]) / "report.html"
     if out.suffix != ".html" or out.is_dir():
         raise BadInput(f"--out {out}: the page is a file that ends in .html")
     return out
@@ -85,7 +85,7 @@ def _watch(options: argparse.Namespace, changes: dict[str, str]) -> int:
         if not server.private:
             print("note: others on the network can see this page too", flush=True)
         if desk is None:
-            print(f"to try images: ebmlife watch {quote(str(options.folder))} --classifier NAME", flush=True)
+            print(f"to try images: ebmlife watch {quote(options.folder)} --classifier NAME", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
@@ -121,8 +121,12 @@ def _examples(model: Model) -> list[str]:
     return [embedded(image(x)) for x in data.take(torch.arange(min(_EXAMPLES, len(data))))]
 
 
-def _radius(folder: Path) -> int:
+def _radius(folder: str) -> int:
     """That of the run's first linf attack, or 8."""
-    found = (attack.settings for attack in robustness.read(folder) if attack.settings["threat"].startswith("linf"))
+    found = (
+        attack.settings
+        for attack in robustness.read(places.own(folder))
+        if attack.settings["threat"].startswith("linf")
+    )
     radii = [round(255 * settings["radius"]) for settings in found]
     return min(radii[0], LIMITS["radius"][1]) if radii else 8

@@ -1,7 +1,7 @@
 """Charts as plain data: the page's script draws them, and a table beside each says the same in numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,10 +27,10 @@ class Chart:
     log_x: bool = False  # log(1 + x): step 0 has its place
     log_y: bool = False
     bars: bool = False
-    regions: dict[str, float] = field(default_factory=dict)  # parts of the x axis: name, where it begins
+    regions: Mapping[str, float] = field(default_factory=dict)  # parts of the x axis: name, where it begins
     scale: tuple[float, float] | None = None  # of y; None: whatever the values need
     data: tuple[float, float] | None = None  # where data themselves lie
-    marks: dict[str, float] = field(default_factory=dict)  # vertical lines, by what they say
+    marks: Mapping[str, float] = field(default_factory=dict)  # vertical lines, by what they say
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -46,10 +46,10 @@ class Chart:
             "logX": self.log_x,
             "logY": self.log_y,
             "bars": self.bars,
-            "regions": self.regions,
+            "regions": dict(self.regions),
             "scale": self.scale,
             "data": self.data,
-            "marks": self.marks,
+            "marks": dict(self.marks),
         }
 
     def rows(self, most: int = 12) -> list[list[str]]:

@@ -1,10 +1,10 @@
 """What a run is, in words and numbers: its model, its recipe, how far it is, what it cost."""
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ _CHAINS = {
     "fresh": "begin anew at every update",
     "persistent": "are kept in a bank between updates",
     "maturing": "ripen in a burn-in bank before they are learned from",
+}
+_NETWORKS = {  # where their weights are in a checkpoint
+    "parameters of the energy": ("trainer/ebm/ema/",),
+    "of its generator": ("trainer/generator/ema/", "frozen_generator/"),
 }
 
 
@@ -57,13 +61,10 @@ def _size(shape: Sequence[int]) -> str:
 
 def facts(folder: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[Fact]:
     """How large, how far, how long."""
-    update = lines[-1]["update"] if lines else 0
+    update = lines[-1]["update"] if lines else checkpoint.choose(folder, None) or 0
     found = [Fact("update", f"{update:,}", f"of {recipe.updates:,}")]
-    for name, prefix in (
-        ("parameters of the energy", "trainer/ebm/net/"),
-        ("of its generator", "trainer/generator/net/"),
-    ):
-        count = parameters(folder, prefix)
+    for name, prefixes in _NETWORKS.items():
+        count = parameters(folder, prefixes)
         if count:
             found.append(Fact(name, _short(count)))
     steps = recipe.langevin.steps(max(update - 1, 0))
@@ -74,13 +75,14 @@ def facts(folder: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list
     return found
 
 
-def parameters(folder: Path, prefix: str) -> int:
+def parameters(folder: Path, prefixes: tuple[str, ...]) -> int:
     """Of a network in the newest checkpoint, from the file's header alone."""
     newest = checkpoint.choose(folder, None)
     if newest is None:
         return 0
     with safe_open(checkpoint.path(folder, newest) / "tensors.safetensors", "pt") as tensors:
-        return sum(prod(tensors.get_slice(key).get_shape()) for key in tensors.keys() if key.startswith(prefix))  # noqa: SIM118
+        names = [name for name in tensors.keys() if name.startswith(prefixes)]  # noqa: SIM118  # it is no dictionary
+        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
 
 
 def states(folder: Path) -> tuple[int, ...] | None:
@@ -94,7 +96,7 @@ def states(folder: Path) -> tuple[int, ...] | None:
 
 def seconds(lines: Sequence[dict[str, Any]]) -> float:
     """Sum of 1 / speed over the updates that were logged."""
-    return sum(1 / line["updates_per_second"] for line in lines if line.get("updates_per_second"))
+    return math.fsum(1 / line["updates_per_second"] for line in lines if line.get("updates_per_second"))
 
 
 def image_steps(recipe: Recipe, updates: int) -> int:
@@ -134,6 +136,6 @@ def _short(count: float) -> str:
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list) and all(isinstance(phase, dict) for phase in value):
         return ", ".join(f"{phase['value']:g} from update {phase['from_update']:,}" for phase in value)
     return "none" if value is None else str(value)

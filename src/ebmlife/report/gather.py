@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ebmlife import build, checkpoint, watch
+from ebmlife import checkpoint, places, results, watch
 from ebmlife.errors import BadInput
 from ebmlife.recipe import Recipe
 from ebmlife.report import density, facts, life, robustness, training
@@ -17,8 +17,8 @@ from ebmlife.report.life import Life
 from ebmlife.report.robustness import Attack
 from ebmlife.report.surfaces import Surfaces
 from ebmlife.report.surfaces import read as read_surfaces
+from ebmlife.results import Results
 from ebmlife.run import read_recipe
-
 
 _AGES = 12  # columns of the strip: more would be too small
 
@@ -33,7 +33,7 @@ class Picture:
 @dataclass(frozen=True)
 class Run:
     name: str
-    folder: Path
+    place: str  # as it was asked for
     recipe: Recipe
     headline: str
     facts: Sequence[Fact]
@@ -48,6 +48,7 @@ class Run:
     along: Sequence[Chart]  # figures along the chain
     burn_in: Sequence[Chart]
     surfaces: Surfaces | None
+    results: Results  # other figures, by the command that measured them
     versions: dict[str, str]
     fields: Sequence[tuple[str, str]]
 
@@ -58,14 +59,16 @@ class Run:
         return sorted({round(i * last / (_AGES - 1)) for i in range(_AGES)})
 
 
-def gather(folder: Path) -> Run:
+def gather(run: str | Path) -> Run:
+    """Of a run's folder, or of any other place of a model; what was measured of it lies in a folder of one's own."""
+    folder, own = places.find(run), places.own(run)
     if not (folder / "recipe.json").is_file():
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     recipe, lines = read_recipe(folder), _log(folder)
-    found = life.read(folder)
+    found = life.read(own)
     return Run(
-        name=folder.resolve().name,
-        folder=folder,
+        name=own.resolve().name,
+        place=str(run),
         recipe=recipe,
         headline=facts.headline(recipe, facts.states(folder)),
         facts=facts.facts(folder, recipe, lines),
@@ -75,11 +78,12 @@ def gather(folder: Path) -> Run:
         pictures=_pictures(folder, recipe),
         training=training.curves(lines),
         diagnostics=training.diagnostics(lines),
-        attacks=robustness.read(folder, facts.class_names(recipe)),
-        seen=not build.DATA.wants(recipe.data, "train"),
+        attacks=robustness.read(own, facts.class_names(recipe)),
+        seen=recipe.data.options.get("train") is not True,
         along=[] if found is None else density.charts(found),
         burn_in=density.burn_in(folder, recipe, lines),
-        surfaces=read_surfaces(folder),
+        surfaces=read_surfaces(own),
+        results=results.read(own),
         versions=_versions(folder),
         fields=facts.rows(recipe),
     )
@@ -122,5 +126,6 @@ def _versions(folder: Path) -> dict[str, str]:
     newest = checkpoint.choose(folder, None)
     if newest is None:
         return {}
-    versions: dict[str, str] = checkpoint.read_manifest(checkpoint.path(folder, newest)).get("versions", {})
-    return versions
+    manifest = checkpoint.read_manifest(checkpoint.path(folder, newest))
+    versions: dict[str, str] = manifest.get("versions", {})
+    return versions | ({"origin": manifest["origin"]} if "origin" in manifest else {})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ebmlife import build, checkpoint
+from ebmlife import build, checkpoint, places
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.digits import digits_classifier
@@ -50,16 +50,16 @@ class Life:
         return next(known, "a distance to the data")
 
 
-def read(run: Path) -> Life | None:
-    """The exam of a run, or the page's own walk, or nothing."""
-    for place, settings, examined in ((run / "exam", "exam.json", True), (_place(run), "walk.json", False)):
+def read(own: Path) -> Life | None:
+    """The exam in the folder of a run's results, or the page's own walk, or nothing."""
+    for place, settings, examined in ((own / "exam", "exam.json", True), (_place(own), "walk.json", False)):
         if (place / "life-cycle.json").is_file():
             return Life(record.load(place), json.loads((place / settings).read_text()).get("update"), examined)
     return None
 
 
 def walk(
-    run: Path,
+    run: str | Path,
     *,
     steps: int,
     chains: int,
@@ -71,9 +71,10 @@ def walk(
 
     Distances are taken where that is cheap: in the digits' own classifier, or of images averaged to 8x8.
     """
-    if (run / "exam" / "life-cycle.json").is_file():
+    own = places.own(run)
+    if (own / "exam" / "life-cycle.json").is_file():
         return True
-    place, wanted = _place(run), _identity(run, steps, chains)
+    place, wanted = _place(own), _identity(places.find(run), steps, chains)
     if not _claimed(place, wanted):
         remove(place)
         with whole(place / "walk.json") as unfinished:
@@ -113,15 +114,15 @@ def _walked(
     )
 
 
-def _place(run: Path) -> Path:
-    return run / "report" / "life"
+def _place(own: Path) -> Path:
+    return own / "report" / "life"
 
 
-def _identity(run: Path, steps: int, chains: int) -> dict[str, Any]:
-    newest = checkpoint.choose(run, None)
+def _identity(source: Path, steps: int, chains: int) -> dict[str, Any]:
+    newest = checkpoint.choose(source, None)
     if newest is None:
-        raise BadInput(f"{run} holds no checkpoint yet; wait for its first, or add --no-walk")
-    weights = checkpoint.read_manifest(checkpoint.path(run, newest))["sha256"]["tensors.safetensors"]
+        raise BadInput(f"{source} holds no checkpoint yet; wait for its first, or add --no-walk")
+    weights = checkpoint.read_manifest(checkpoint.path(source, newest))["sha256"]["tensors.safetensors"]
     return {"update": newest, "weights": weights, "steps": steps, "chains": chains}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -58,19 +58,23 @@ class Page:
     @property
     def html(self) -> str:
         script, style = _joined(_SCRIPTS), _joined(_STYLES)
-        return _environment().get_template("page.html").render(
-            page=self,
-            version=__version__,
-            policy=policy(script, live=self.live),
-            script=Markup(script),
-            style=Markup(style),
+        return (
+            _environment()
+            .get_template("page.html")
+            .render(
+                page=self,
+                version=__version__,
+                policy=policy(script, live=self.live),
+                script=Markup(script),
+                style=Markup(style),
+            )
         )
 
 
 def render(runs: Sequence[Run], *, live: bool = False, form: Form | None = None) -> Page:
     """The page of one run, or of several side by side; with a form where images of one's own can be tried."""
-    context = {"runs": runs, "figure": _life_chart(runs), "live": live, "today": facts.today(), "longrun": LONGRUN}
-    context |= {"form": form, "uploads": uploads, "replicas": REPLICAS, "verify": VERIFY}
+    context: dict[str, Any] = {"runs": runs, "figure": _life_chart(runs), "live": live, "today": facts.today()}
+    context |= {"longrun": LONGRUN, "form": form, "uploads": uploads, "replicas": REPLICAS, "verify": VERIFY}
     sections = []
     for name, title in _SECTIONS.items():
         html = _environment().get_template(f"{name}.html").render(context).strip()

@@ -51,9 +51,9 @@ class Attack:
     masking: str  # what the checks said, where they were made
 
 
-def read(run: Path, classes: Sequence[str] = ()) -> list[Attack]:
+def read(own: Path, classes: Sequence[str] = ()) -> list[Attack]:
     """The finished attacks, by name; `classes`: names in place of numbers."""
-    folders = sorted(path for path in (run / "attacks").glob("*") if path.is_dir())
+    folders = sorted(path for path in (own / "attacks").glob("*") if path.is_dir())
     return [attack for folder in folders if (attack := _attack(folder, classes)) is not None]
 
 
@@ -107,8 +107,8 @@ def _over_steps(records: dict[str, Record]) -> Chart:
         lines,
         "attack step",
         "verified accuracy",
-        f"Of {len(first.tally.labels):,} images under {first.settings['threat']}. An image counts as lost from the first"
-        " step whose break a second, larger draw confirmed.",
+        f"Of {len(first.tally.labels):,} images under {first.settings['threat']}. An image counts as lost from the"
+        " first step whose break a second, larger draw confirmed.",
         scale=(0.0, 1.02),
     )
 

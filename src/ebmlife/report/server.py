@@ -59,12 +59,12 @@ class Desk:
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves the page of the run in `folder`; with a desk, images can be tried on it."""
+    """Serves the page of `run`; with a desk, images can be tried on it."""
 
     daemon_threads = True
 
-    def __init__(self, folder: Path, *, host: str = "127.0.0.1", port: int = 0, desk: Desk | None = None) -> None:
-        self.folder, self.desk, self._lock = folder, desk, threading.Lock()
+    def __init__(self, run: str | Path, *, host: str = "127.0.0.1", port: int = 0, desk: Desk | None = None) -> None:
+        self.run, self.desk, self._lock = run, desk, threading.Lock()
         self._made: tuple[float, Page] | None = None
         self.page()  # a folder that is no run is said now
         try:
@@ -86,7 +86,7 @@ class PageServer(ThreadingHTTPServer):
         with self._lock:
             if self._made is None or time.monotonic() - self._made[0] > _FRESH:
                 form = None if self.desk is None else self.desk.form
-                self._made = time.monotonic(), render([gather(self.folder)], live=True, form=form)
+                self._made = time.monotonic(), render([gather(self.run)], live=True, form=form)
             return self._made[1]
 
 
@@ -136,9 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self._query().get("have") == page.digest:
             self._send(b"", "application/json", HTTPStatus.NO_CONTENT)
             return
-        sections = [
-            {"name": it.name, "title": it.title, "digest": it.digest, "html": it.html} for it in page.sections
-        ]
+        sections = [{"name": it.name, "title": it.title, "digest": it.digest, "html": it.html} for it in page.sections]
         self._send_json({"digest": page.digest, "sections": sections})
 
     def _begin(self, rest: str, sent: bytes) -> None:

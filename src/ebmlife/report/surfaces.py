@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from PIL import Image
 from torch import Tensor
 
-from ebmlife import build, checkpoint
+from ebmlife import build, checkpoint, places
 from ebmlife.data import TOYS
 from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalised
 from ebmlife.files import whole
@@ -27,14 +27,14 @@ class Surfaces:
     comparison: Comparison
 
 
-def draw(run: Path, *, device: str = "auto") -> None:
+def draw(run: str | Path, *, device: str = "auto") -> None:
     """Integrates the newest model's density and keeps pictures and figures; nothing for runs of other data."""
     model = build.load(run, device=device)
-    name = model.recipe.data.options.get("name")
+    name = str(model.recipe.data.options.get("name"))
     if model.recipe.data.kind != "toy" or name not in TOYS:
         return
-    toy, place = TOYS[name](), run / "report" / "surfaces"
-    about = {"update": checkpoint.choose(run, None), "comparison": asdict(compare(model.energy, toy))}
+    toy, place = TOYS[name](), places.own(run) / "report" / "surfaces"
+    about = {"update": checkpoint.choose(places.find(run), None), "comparison": asdict(compare(model.energy, toy))}
     found, truth = normalised(model.energy), exact(toy)
     top = truth.log_density.exp().max()
     save(place / "model.png", _picture(found, top))
@@ -43,13 +43,13 @@ def draw(run: Path, *, device: str = "auto") -> None:
         unfinished.write_text(json.dumps(about))
 
 
-def read(run: Path) -> Surfaces | None:
-    place = run / "report" / "surfaces"
+def read(own: Path) -> Surfaces | None:
+    place = own / "report" / "surfaces"
     if not (place / "surfaces.json").is_file():
         return None
     about = json.loads((place / "surfaces.json").read_text())
-    pictures = (embedded_file(place / name) for name in ("model.png", "truth.png"))
-    return Surfaces(*pictures, about["update"], Comparison(**about["comparison"]))
+    model, truth = (embedded_file(place / name) for name in ("model.png", "truth.png"))
+    return Surfaces(model, truth, about["update"], Comparison(**about["comparison"]))
 
 
 def _picture(surface: Surface, top: Tensor) -> Image.Image:

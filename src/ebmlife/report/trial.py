@@ -66,9 +66,7 @@ class Trial:
         self._defence, self._x, self._wish = defence, x[None].to(defence.device), wish
         energy = _Cancellable(defence.energy, self._check)
         purifier = Purifier(energy, steps=wish.langevin, step_size=defence.step_size, clip=defence.clip)
-        self._robust = DefendedClassifier(
-            defence.classifier, purifier, replicas=REPLICAS, gradient=wish.attacker
-        )
+        self._robust = DefendedClassifier(defence.classifier, purifier, replicas=REPLICAS, gradient=wish.attacker)
         self._state: dict[str, Any] = {"done": 0.0, "said": "", "over": False, "failed": False, "frames": []}
         self._state |= {"natural": None, "attacked": None, "purified": None}
         self._stop, self._asked = threading.Event(), time.monotonic()
@@ -167,8 +165,8 @@ class Trial:
 
     def _summary(self, label: int, bare: int, defended: int) -> str:
         name = self._defence.name
-        fooled = "sees the same class as before" if bare == label else f"is fooled: {name(bare)} in place of {name(label)}"
-        holds = f"still sees {name(label)}" if defended == label else f"is broken: it sees {name(defended)}"
+        fooled = f"still sees {name(label)}" if bare == label else f"is fooled: it sees {name(bare)}, not {name(label)}"
+        holds = f"sees {name(label)}" if defended == label else f"is broken: it sees {name(defended)}"
         return f"Finished. After the attack the classifier alone {fooled}; the defence {holds}."
 
 

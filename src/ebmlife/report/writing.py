@@ -14,7 +14,7 @@ CHAINS = 64
 
 
 def prepare(
-    run: Path,
+    run: str | Path,
     *,
     steps: int = STEPS,
     chains: int = CHAINS,
@@ -29,7 +29,7 @@ def prepare(
     return True
 
 
-def write(runs: Sequence[Path], file: Path) -> None:
+def write(runs: Sequence[str | Path], file: Path) -> None:
     """The page of the runs, side by side, as one file."""
     page = render([gather(run) for run in runs])
     with whole(file) as unfinished:
