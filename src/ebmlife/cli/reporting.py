@@ -21,7 +21,7 @@ from ebmlife.report.images import embedded
 from ebmlife.report.server import Desk, PageServer
 from ebmlife.report.trial import Defence
 from ebmlife.report.uploads import LIMITS, Form
-from ebmlife.report.writing import CHAINS, STEPS, prepare, write
+from ebmlife.report.writing import prepare, write
 from ebmlife.stopping import signals
 
 _EXAMPLES = 8  # images of the data that can be tried
@@ -32,9 +32,9 @@ def register(command: Command) -> None:
     report.add_argument("folders", nargs="+", metavar="RUN")
     report.add_argument("--out", type=Path, help="default, for one run: report.html in its folder")
     report.add_argument(
-        "--steps", type=int, default=STEPS, help="of the page's own walk, where there is no exam (default: %(default)s)"
+        "--steps", type=int, help="of the page's own walk, where there is no exam (default: 10000, or what is there)"
     )
-    report.add_argument("--chains", type=int, default=CHAINS, help="of that walk (default: %(default)s)")
+    report.add_argument("--chains", type=int, help="of that walk (default: 64, or what is there)")
     report.add_argument("--no-walk", action="store_true", help="only show what is there")
     report.add_argument("--device", default="auto")
     watch = command("watch", _watch, "serve the page of a run on this computer, live, while it trains")
@@ -51,7 +51,6 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
     for folder in options.folders:
         gather(folder)  # a folder that is no run is said before hours are spent on another
     for folder in options.folders if not options.no_walk else ():
-        print(f"{folder}: chains grow old for its page", flush=True)
         with signals() as stop, bar() as progress:
             done = prepare(
                 folder,

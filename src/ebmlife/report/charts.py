@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Column = Sequence[float | None]
@@ -65,27 +65,22 @@ class Chart:
         return sum(value is not None and not math.isfinite(value) for line in self.lines for value in line.values)
 
 
-def overlaid(charts: dict[str, Chart]) -> Chart:
-    """One chart of several, each with one line, which takes the name of its key."""
-    first = next(iter(charts.values()))
+def overlaid(charts: Mapping[str, Chart]) -> Chart:
+    """One chart of several, each of one line; lines and marks are named by the charts' keys."""
+    first, *others = charts.values()
+    alike = all(chart.y_name == first.y_name for chart in others)
     x = sorted({at for chart in charts.values() for at in chart.x})
     lines = []
     for name, chart in charts.items():
         known = dict(zip(chart.x, chart.lines[0].values, strict=True))
         lines.append(Line(name, [known.get(at) for at in x]))
-    marks = {name: at for chart in charts.values() for name, at in chart.marks.items()}
-    return Chart(
-        first.title,
-        x,
-        lines,
-        first.x_name,
-        first.y_name,
-        first.caption,
-        log_x=first.log_x,
-        log_y=first.log_y,
-        regions=first.regions,
-        data=first.data,
-        marks=marks,
+    return replace(
+        first,
+        x=x,
+        lines=lines,
+        y_name=first.y_name if alike else "several measures: compare shapes, not heights",
+        data=first.data if alike else None,
+        marks={f"{name}: {said}": at for name, chart in charts.items() for said, at in chart.marks.items()},
     )
 
 

@@ -18,6 +18,7 @@ from ebmlife.model import Model
 from ebmlife.randomness import generator
 from ebmlife.report.charts import Chart, Line
 
+_DEFAULTS = {"steps": 10_000, "chains": 64}  # enough to see shortrun and midrun models age
 _POINTS = 500  # chains of the plane that are shown: fewer make no picture of a density
 _SHOWN = 10  # chains of images
 _DISTANCES = {  # by the beginning of their names
@@ -61,27 +62,26 @@ def read(own: Path) -> Life | None:
 def walk(
     run: str | Path,
     *,
-    steps: int,
-    chains: int,
+    steps: int | None = None,
+    chains: int | None = None,
     device: str = "auto",
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Lets a run's newest model walk for its page, unless it has done so or sat an exam; False: stopped before the end.
 
-    Distances are taken where that is cheap: in the digits' own classifier, or of images averaged to 8x8.
+    Without `steps` or `chains`, any walk of these weights will do. Distances are taken where that is cheap: in the
+    digits' own classifier, or of images averaged to 8x8.
     """
     own = places.own(run)
     if (own / "exam" / "life-cycle.json").is_file():
         return True
-    place, wanted = _place(own), _identity(places.find(run), steps, chains)
-    if not _claimed(place, wanted):
-        remove(place)
-        with whole(place / "walk.json") as unfinished:
-            unfinished.write_text(json.dumps(wanted))
+    place = _place(own)
+    settings = _claim(place, _weights(places.find(run)), {"steps": steps, "chains": chains})
     if (place / "life-cycle.json").is_file():
         return True
-    cycle = _walked(build.load(run, device=device), place, steps, chains, progress, stopping)
+    model = build.load(run, device=device)
+    cycle = _walked(model, place, settings["steps"], settings["chains"], progress, stopping)
     if cycle.complete:
         record.save(cycle, place)
     return cycle.complete
@@ -118,20 +118,33 @@ def _place(own: Path) -> Path:
     return own / "report" / "life"
 
 
-def _identity(source: Path, steps: int, chains: int) -> dict[str, Any]:
+def _weights(source: Path) -> dict[str, Any]:
+    """Which ones walk."""
     newest = checkpoint.choose(source, None)
     if newest is None:
         raise BadInput(f"{source} holds no checkpoint yet; wait for its first, or add --no-walk")
-    weights = checkpoint.read_manifest(checkpoint.path(source, newest))["sha256"]["tensors.safetensors"]
-    return {"update": newest, "weights": weights, "steps": steps, "chains": chains}
+    manifest = checkpoint.read_manifest(checkpoint.path(source, newest))
+    return {"update": newest, "weights": manifest["sha256"]["tensors.safetensors"]}
 
 
-def _claimed(place: Path, wanted: dict[str, Any]) -> bool:
-    """Whether this very walk was begun there."""
+def _claim(place: Path, weights: dict[str, Any], asked: dict[str, int | None]) -> dict[str, Any]:
+    """The settings of the walk that is kept there, or of a new one in its place."""
+    there = _settings(place)
+    if all(there.get(name) == value for name, value in (weights | asked).items() if value is not None):
+        return there
+    remove(place)
+    settings = weights | {name: _DEFAULTS[name] if value is None else value for name, value in asked.items()}
+    with whole(place / "walk.json") as unfinished:
+        unfinished.write_text(json.dumps(settings))
+    return settings
+
+
+def _settings(place: Path) -> dict[str, Any]:
     try:
-        return bool(json.loads((place / "walk.json").read_text()) == wanted)
+        settings: dict[str, Any] = json.loads((place / "walk.json").read_text())
     except (OSError, ValueError):
-        return False
+        return {}
+    return settings
 
 
 def distance_chart(life: Life) -> Chart:

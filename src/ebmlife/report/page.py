@@ -95,9 +95,7 @@ def policy(script: str, *, live: bool) -> str:
 
 def _life_chart(runs: Sequence[Run]) -> Chart | None:
     charts = {run.name: distance_chart(run.life) for run in runs if run.life is not None}
-    if not charts:
-        return None
-    return next(iter(charts.values())) if len(charts) == 1 else overlaid(charts)
+    return overlaid(charts) if len(charts) > 1 else next(iter(charts.values()), None)
 
 
 @cache

@@ -1,23 +1,22 @@
 """From the folders of runs to one file: what the page still needs is computed and kept beside the run, then written."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from ebmlife.errors import BadInput
 from ebmlife.files import whole
 from ebmlife.longwalk import Progress
 from ebmlife.report import life, surfaces
-from ebmlife.report.gather import gather
+from ebmlife.report.gather import Run, gather
 from ebmlife.report.page import render
-
-STEPS = 10_000  # Langevin steps of the page's own walk: enough to see shortrun and midrun models age
-CHAINS = 64
 
 
 def prepare(
     run: str | Path,
     *,
-    steps: int = STEPS,
-    chains: int = CHAINS,
+    steps: int | None = None,
+    chains: int | None = None,
     device: str = "auto",
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
@@ -31,6 +30,15 @@ def prepare(
 
 def write(runs: Sequence[str | Path], file: Path) -> None:
     """The page of the runs, side by side, as one file."""
-    page = render([gather(run) for run in runs])
+    page = render(_told_apart([gather(run) for run in runs]))
     with whole(file) as unfinished:
         unfinished.write_text(page.html)
+
+
+def _told_apart(runs: Sequence[Run]) -> Sequence[Run]:
+    """Runs whose folders have the same name are called by their paths."""
+    places, names = [run.place for run in runs], [run.name for run in runs]
+    for place in places:
+        if places.count(place) > 1:
+            raise BadInput(f"{place} is named twice; name each run once")
+    return [replace(run, name=run.place) if names.count(run.name) > 1 else run for run in runs]

@@ -122,13 +122,13 @@ const Charts = (() => {
     return (plot) => {
       const { ctx, bbox } = plot;
       const foot = bbox.top + bbox.height;
-      for (const [said, at] of Object.entries(spec.marks)) {
+      Object.entries(spec.marks).forEach(([said, at], i) => {
         const left = plot.valToPos(x.to(at), "x", true);
         rule(ctx, left, bbox.top, left, foot, "--ink", [4, 4]);
-        const room = bbox.left + bbox.width - left > 130 * devicePixelRatio;
+        const room = bbox.left + bbox.width - left > wide(ctx, said) + 12 * devicePixelRatio;
         const shift = (room ? 6 : -6) * devicePixelRatio;
-        write(ctx, said, left + shift, foot - 20 * devicePixelRatio, "--ink", room ? "left" : "right");
-      }
+        write(ctx, said, left + shift, foot - (20 + 16 * i) * devicePixelRatio, "--ink", room ? "left" : "right");
+      });
       if (plot.marker !== undefined) {
         const left = plot.valToPos(x.to(plot.marker), "x", true);
         rule(ctx, left, bbox.top, left, foot, "--accent", []);
