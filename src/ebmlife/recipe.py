@@ -144,14 +144,22 @@ class Recipe(Section):
     @property
     def hash(self) -> str:
         """Names what is learned: all but the fields that are free."""
-        learned = self.model_dump(mode="json", exclude=FREE)
-        learned = {name: value for name, value in learned.items() if value is not None or name not in LATER}
+        learned = _without_later(self.model_dump(mode="json", exclude=FREE))
         return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()[:12]
 
 
 # May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
 FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers"}
-LATER = {"prior"}  # fields that older runs did not have: None is what they had, and must not change their hash
+# Fields that older runs did not have: None is what they had, and must not change their hash.
+LATER = {"prior", "data.train"}
+
+
+def _without_later(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    return {
+        key: _without_later(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None or prefix + key not in LATER
+    }
 
 
 def validate(values: Mapping[str, Any]) -> Recipe:

@@ -15,7 +15,7 @@ def example() -> Record:
     tally.natural = torch.tensor([9, 1, 2, 3, 4])
     tally.broken_at = torch.tensor([NONE, 0, 2, NONE, NONE])
     tally.final = torch.tensor([[9, 9, 9], [9, 1, 1], [2, 9, 2], [3, 9, 3], [4, 4, 4]])
-    tally.averaged = torch.tensor([9, 1, 2, 3, 4])
+    tally.logits = torch.nn.functional.one_hot(torch.tensor([9, 1, 2, 3, 4])).float()
     return Record({"gradient": "bpda", "steps": 2}, tally)
 
 

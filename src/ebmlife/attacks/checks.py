@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ebmlife.defense import DefendedClassifier
 from ebmlife.energy import frozen, gradient
-from ebmlife.errors import BadInput, at_least
+from ebmlife.errors import BadInput
 
 
 def attack(
@@ -23,7 +23,6 @@ def attack(
     replicas: int,
     verify: int,
 ) -> None:
-    at_least(1, "attack", replicas=replicas, verify=verify)
     if steps < 0 or not 0 < step_size < float("inf"):
         raise BadInput(f"an attack needs steps of at least 0 and a step_size above 0, got {steps} and {step_size}")
     if verify < replicas:

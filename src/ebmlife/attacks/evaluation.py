@@ -39,7 +39,7 @@ def evaluate(
     loss: str | Loss = "cross-entropy",
     seed: int = 0,
     ids: Sequence[int] | None = None,  # names of the images' random draws; None: 0, 1, 2, ...
-    group: int = 64,  # images that are attacked side by side
+    group: int | None = None,  # images that are attacked side by side; None: as many as fill three walks
     folder: Path | str | None = None,
     save_every: float = 10.0,  # seconds
     watch: Watcher = lambda progress: None,
@@ -53,8 +53,9 @@ def evaluate(
     step_size = threat.radius / 4 if step_size is None else step_size
     replicas = robust.replicas if replicas is None else replicas
     ids = range(len(x)) if ids is None else ids
+    group = max(1, 3 * robust.purifier.batch // max(1, replicas)) if group is None else group
+    at_least(1, "attack", replicas=replicas, verify=verify, evaluations=evaluations, group=group)
     checks.attack(robust, x, y, ids, steps=steps, step_size=step_size, replicas=replicas, verify=verify)
-    at_least(1, "attack", evaluations=evaluations, group=group)
     if not robust.purifier.steps:
         replicas = verify = 1  # all would be alike
     attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, losses.find(loss), seed)
@@ -64,7 +65,7 @@ def evaluate(
     found = storage.finished()
     if found is not None:
         return found
-    meter = Meter(len(x), stages=attack.stages, watch=watch)
+    meter = Meter(len(x), walks=attack.walks, final=steps + 2, watch=watch)
     tallies = []
     for index, rows in enumerate(torch.split(torch.arange(len(x)), group)):
         blank = Tally.blank(torch.tensor(ids)[rows], y[rows].cpu(), x[rows].cpu(), steps=steps, evaluations=evaluations)
@@ -97,8 +98,14 @@ class _Attack:
 
     @property
     def stages(self) -> int:
-        """The natural images; X_0 to X_N; the final evaluations."""
-        return self.steps + 3
+        """The natural images; X_0 to X_N; each final evaluation."""
+        return self.steps + 2 + self.evaluations
+
+    @property
+    def walks(self) -> list[int]:
+        """Chains walked for an image in each stage, but for verifications."""
+        strike = self.replicas * (1 + self.robust.gradient.walks)
+        return [self.verify, *[strike] * self.steps, self.replicas, *[self.verify] * self.evaluations]
 
     def settings(self) -> dict[str, Any]:
         purifier = self.robust.purifier
@@ -119,12 +126,13 @@ class _Attack:
         }
 
     def advance(self, tally: Tally, origin: Tensor, stage: int) -> None:
+        step = stage - 1
         if stage == 0:
             self._begin(tally, origin)
-        elif stage == self.stages - 1:
-            self._finish(tally, origin.device)
+        elif step > self.steps:
+            self._judge(tally, origin.device, step - self.steps - 1)
         elif len(tally.standing()):
-            self._strike(tally, origin, stage - 1)
+            self._strike(tally, origin, step)
 
     def _begin(self, tally: Tally, origin: Tensor) -> None:
         """Natural predictions; those that are right start at random in the ball."""
@@ -151,13 +159,11 @@ class _Attack:
             unbroken = tally.broken_at[rows] == NONE  # a broken one keeps the image that broke it
             tally.adversaries[rows[unbroken]] = moved[unbroken]
 
-    def _finish(self, tally: Tally, device: torch.device) -> None:
-        total = torch.zeros(())
-        for i in range(self.evaluations):
-            logits = self._classify(tally, tally.adversaries.to(device), tally.ids, f"final {i}")
-            tally.final[:, i] = logits.argmax(1)
-            total = total + logits
-        tally.averaged = total.argmax(1)
+    def _judge(self, tally: Tally, device: torch.device, evaluation: int) -> None:
+        """One more evaluation of the last adversaries."""
+        logits = self._classify(tally, tally.adversaries.to(device), tally.ids, f"final {evaluation}")
+        tally.final[:, evaluation] = logits.argmax(1)
+        tally.logits = tally.logits + logits if evaluation else logits
 
     def _classify(self, tally: Tally, x: Tensor, ids: Tensor, what: str) -> Tensor:
         """Logits of the larger draw; for known noise there is only one."""

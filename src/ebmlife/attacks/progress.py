@@ -1,8 +1,9 @@
 """How far an attack is, and how long it will take."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ebmlife.attacks.record import Tally
 from ebmlife.attacks.shares import Share
@@ -20,10 +21,12 @@ Watcher = Callable[[Progress], None]
 
 
 class Meter:
-    """Counts stages of images; those that a broken image is spared count as done."""
+    """Counts walks; those that a broken image is spared count as done."""
 
-    def __init__(self, images: int, *, stages: int, watch: Watcher) -> None:
-        self._total, self._stages, self._watch = images * stages, stages, watch
+    def __init__(self, images: int, *, walks: Sequence[int], final: int, watch: Watcher) -> None:
+        self._until = [0, *accumulate(walks)]  # of one image, before each stage and after the last
+        self._final = final  # the first stage that all images take part in again
+        self._total, self._watch = images * self._until[-1], watch
         self._done, self._begun, self._standing = 0, 0, 0  # of the groups that are finished
         self._then, self._before = time.monotonic(), 0
 
@@ -33,19 +36,19 @@ class Meter:
 
     def show(self, tally: Tally, stage: int) -> None:
         done = self._done + self._of(tally, stage)
-        made = done - self._before
-        elapsed = time.monotonic() - self._then
+        made, elapsed = done - self._before, time.monotonic() - self._then
         left = elapsed * (self._total - done) / made if made > 0 else float("inf")
         standing = Share(self._standing + len(tally.standing()), self._begun + len(tally.labels))
         self._watch(Progress(done / self._total, standing, left, tally))
 
     def leave(self, tally: Tally) -> None:
-        self._done += self._of(tally, self._stages)
+        self._done += len(tally.labels) * self._until[-1]
         self._begun += len(tally.labels)
         self._standing += len(tally.standing())
 
     def _of(self, tally: Tally, stage: int) -> int:
-        if stage in (0, self._stages):
-            return stage * len(tally.labels)
+        if stage == 0:
+            return 0
         standing = len(tally.standing())
-        return stage * standing + (self._stages - 1) * (len(tally.labels) - standing)
+        broken = len(tally.labels) - standing
+        return standing * self._until[stage] + broken * self._until[max(stage, self._final)]

@@ -25,7 +25,7 @@ class Tally:
     verified: Tensor  # (n, steps + 1): predicted anew by the larger draw where the first was wrong
     broken_at: Tensor  # (n,): the first step whose break was verified
     final: Tensor  # (n, evaluations): predicted for the last adversary by further draws of the larger size
-    averaged: Tensor  # (n,): predicted by the mean of all those draws' logits
+    logits: Tensor  # (n, classes): summed over those draws
     adversaries: Tensor  # (n, C, H, W): the one that broke the image, or the last; the natural image if that was enough
     gradients: int = 0  # gradients of single images, each averaged over replicas
     image_steps: int = 0  # Langevin steps of single chains, those of gradients included
@@ -41,7 +41,7 @@ class Tally:
             verified=_none(n, steps + 1),
             broken_at=_none(n),
             final=_none(n, evaluations),
-            averaged=_none(n),
+            logits=torch.zeros(n, 0),
             adversaries=x.clone(),
         )
 
@@ -87,7 +87,7 @@ class Record:
     @property
     def averaged(self) -> Share:
         """Of the prediction from all final evaluations' logits averaged."""
-        return _share(self.tally.averaged == self.tally.labels)
+        return _share(self.tally.logits.argmax(1) == self.tally.labels)
 
     @property
     def worst(self) -> Share:

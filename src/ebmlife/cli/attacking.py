@@ -195,7 +195,8 @@ class _Bar:
         self._progress.update(self._task, completed=progress.done, standing=standing)
         if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
             self._spoke = time.monotonic()
-            self._console.print(f"{self._name}: {progress.done:.0%}, {standing}, {progress.seconds_left:.0f} s left")
+            left = f"about {progress.seconds_left:.0f} s left"
+            self._console.print(f"{self._name}: {progress.done:.0%}, {standing}, {left}")
 
     def __enter__(self) -> "_Bar":
         self._progress.start()

@@ -26,7 +26,10 @@ _ROWS = 12  # of the printed table
 
 def register(command: Command) -> None:
     exam = command("exam", _exam, "let a model's chains grow old, and say for how long they stay like the data")
-    exam.add_argument("target", help="a run's folder, or package.module:function that returns an energy and its start")
+    exam.add_argument(
+        "target",
+        help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
+    )
     exam.add_argument("--steps", type=int, default=100_000, help="Langevin steps (default: %(default)s)")
     exam.add_argument("--chains", type=int, default=64, help="of a run (default: %(default)s)")
     exam.add_argument("--step-size", type=float, help="default: the recipe's, or 0.01")
