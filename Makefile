@@ -6,7 +6,7 @@ BIN := .venv/bin
         results-stability results-precision check format
 
 help:
-	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
+	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"

@@ -34,7 +34,7 @@ def register(command: Command) -> None:
     report.add_argument(
         "--steps", type=int, help="of the page's own walk, where there is no exam (default: 10000, or what is there)"
     )
-    report.add_argument("--chains", type=int, help="of that walk (default: 64, or what is there)")
+    report.add_argument("--chains", type=int, help="of that walk (default: 64, of points 1000, or what is there)")
     report.add_argument("--no-walk", action="store_true", help="only show what is there")
     report.add_argument("--device", default="auto")
     watch = command("watch", _watch, "serve the page of a run on this computer, live, while it trains")

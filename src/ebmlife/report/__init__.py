@@ -2,5 +2,6 @@
 
 from ebmlife.report.gather import Run, gather
 from ebmlife.report.page import Page, render
+from ebmlife.report.writing import prepare, write
 
-__all__ = ["Page", "Run", "gather", "render"]
+__all__ = ["Page", "Run", "gather", "prepare", "render", "write"]

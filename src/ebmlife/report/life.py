@@ -16,11 +16,12 @@ from ebmlife.files import remove, whole
 from ebmlife.longwalk import Progress
 from ebmlife.model import Model
 from ebmlife.randomness import generator
+from ebmlife.report import facts
 from ebmlife.report.charts import Chart, Line
 
-_DEFAULTS = {"steps": 10_000, "chains": 64}  # enough to see shortrun and midrun models age
-_POINTS = 500  # chains of the plane that are shown: fewer make no picture of a density
-_SHOWN = 10  # chains of images
+_STEPS = 10_000  # enough to see shortrun and midrun models age
+_IMAGES, _POINTS = 64, 1000  # chains: fewer points of the plane would make no picture of a density
+_SHOWN = 10  # of the images; points are all shown
 _DISTANCES = {  # by the beginning of their names
     "fid": "FID, the Fréchet distance in Inception's features",
     "fd_digits": "the Fréchet distance in features of a small classifier of digits; it is no FID",
@@ -77,7 +78,7 @@ def walk(
     if (own / "exam" / "life-cycle.json").is_file():
         return True
     place = _place(own)
-    settings = _claim(place, _weights(places.find(run)), {"steps": steps, "chains": chains})
+    settings = _claim(place, places.find(run), steps, chains)
     if (place / "life-cycle.json").is_file():
         return True
     model = build.load(run, device=device)
@@ -107,7 +108,7 @@ def _walked(
         data_noise=recipe.data_noise,
         features=features,
         clip=recipe.langevin.clip,
-        shown=_POINTS if len(model.shape) == 1 else _SHOWN,
+        shown=chains if len(model.shape) == 1 else _SHOWN,
         folder=place,
         progress=progress,
         stopping=stopping,
@@ -127,13 +128,14 @@ def _weights(source: Path) -> dict[str, Any]:
     return {"update": newest, "weights": manifest["sha256"]["tensors.safetensors"]}
 
 
-def _claim(place: Path, weights: dict[str, Any], asked: dict[str, int | None]) -> dict[str, Any]:
+def _claim(place: Path, source: Path, steps: int | None, chains: int | None) -> dict[str, Any]:
     """The settings of the walk that is kept there, or of a new one in its place."""
-    there = _settings(place)
-    if all(there.get(name) == value for name, value in (weights | asked).items() if value is not None):
+    there, wanted = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
+    if all(there.get(name) == value for name, value in wanted.items() if value is not None):
         return there
+    points = len(facts.states(source) or ()) == 1
+    settings = wanted | {"steps": steps or _STEPS, "chains": chains or (_POINTS if points else _IMAGES)}
     remove(place)
-    settings = weights | {name: _DEFAULTS[name] if value is None else value for name, value in asked.items()}
     with whole(place / "walk.json") as unfinished:
         unfinished.write_text(json.dumps(settings))
     return settings
