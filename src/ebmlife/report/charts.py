@@ -88,7 +88,7 @@ def number(value: float | None) -> str:
     """Four figures, thousands apart; nothing for None."""
     if value is None:
         return ""
-    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e12 else f"{value:,.4g}"
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e12 else f"{value:,.4g}"
 
 
 def _finite(values: Column | None) -> list[float | None] | None:

@@ -79,11 +79,12 @@ def _attack(folder: Path, classes: Sequence[str]) -> Attack | None:
     )
 
 
-def _order(item: tuple[str, Record]) -> tuple[int, int]:
-    """No defence first, then by Langevin steps, then as the modes are listed above."""
-    settings, modes = item[1].settings, list(_MODES)
-    mode = settings["gradient"]
-    return settings["langevin_steps"], modes.index(mode) if mode in modes else len(modes)
+def _order(item: tuple[str, Record]) -> tuple[int, bool, int]:
+    """By Langevin steps, the bare classifier first, then as the modes are listed above."""
+    (name, record), modes = item, list(_MODES)
+    mode = record.settings["gradient"]
+    rank = modes.index(mode) if mode in modes else len(modes)
+    return record.settings["langevin_steps"], name.endswith("-k0"), rank
 
 
 def _row(name: str, record: Record) -> Row:
