@@ -6,7 +6,7 @@ BIN := .venv/bin
         results-stability results-precision check format
 
 help:
-	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
+	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make test-full   one update of every experiment of the paper at full size (gigabytes)"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"

@@ -1,6 +1,6 @@
 """The table of docs/scale.md: what each of the paper's experiments needs, counted by `ebmlife estimate`.
 
-    python results/scale.py [RATE]     # TFLOPS or a name, as --rate has it; default: a100
+python results/scale.py [RATE]     # TFLOPS or a name, as --rate has it; default: a100
 """
 
 import sys

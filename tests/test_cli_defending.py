@@ -9,8 +9,9 @@ from PIL import Image
 from test_cli import Capture, fails, tree, words, works
 
 from ebmlife import pictures
-from ebmlife.attacks import Record
+from ebmlife.attacks import Examples, Record
 from ebmlife.data import digits
+from ebmlife.errors import BadInput
 
 QUICK = ["--n", "6", "--steps", "2", "--replicas", "2", "--verify", "3", "--evaluations", "2", "--k", "2"]
 ATTACK = ["--classifier", "attacks.small:digits_net", "--threat", "linf:8/255", *QUICK]
@@ -103,6 +104,28 @@ def test_an_attack_leaves_records_a_table_and_plots(run: Path, tmp_path: Path, c
     assert not (out / "sweep.png").exists()
 
 
+def test_examples_are_those_of_the_record(run: Path, tmp_path: Path) -> None:
+    works("attack", run, *ATTACK, "--out", tmp_path)
+    shown, record = (
+        Examples.load(tmp_path / "bpda-k2" / "examples.safetensors"),
+        Record.load(tmp_path / "bpda-k2" / "record"),
+    )
+    bare = Record.load(tmp_path / "undefended" / "record")
+    assert torch.equal(shown.natural, digits(train=False).take(torch.arange(6)))
+    assert torch.equal(shown.attacked, record.tally.adversaries)
+    assert torch.equal(shown.natural_bare, bare.tally.natural)
+    assert torch.equal(shown.attacked_defended, record.tally.final[:, 0])
+    assert not torch.equal(shown.attacked_purified, shown.attacked)
+    with Image.open(tmp_path / "images.png") as picture:
+        assert picture.size == (2 + 6 * 50, 2 + 4 * 50)
+
+
+def test_examples_that_are_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "examples.safetensors").write_bytes(b"no")
+    with pytest.raises(BadInput, match="no examples"):
+        Examples.load(tmp_path / "examples.safetensors")
+
+
 def test_a_sweep_over_langevin_steps(run: Path, tmp_path: Path) -> None:
     works("attack", run, *ATTACK, "--sweep-k", "3,0", "--gradient", "bpda", "--out", tmp_path / "out")
     undefended, none, three = (
@@ -142,7 +165,7 @@ def test_data_without_a_test_part_are_noted(tmp_path: Path, capsys: Capture) -> 
     works("train", "digits-shortrun", "--out", tmp_path / "run", *words(updates="1"))
     works("attack", tmp_path / "run", *ATTACK)
     assert "note: the run was trained on these images too" in capsys.readouterr().out
-    assert (tmp_path / "run" / "attack" / "table.txt").is_file()
+    assert (tmp_path / "run" / "attacks" / "digits_net-linf-8-255" / "table.txt").is_file()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -72,17 +73,12 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
     _curve(top_left, updates, energy_difference, "energy difference  U(x+) - U(x-)")
     top_left.axhline(0, color="black", linestyle="--", linewidth=0.8)
     _curve(top_right, updates, gradient, "Langevin gradient magnitude  |grad E|")
-    recent = slice(-5000, None)
-    difference = _unit(energy_difference[recent], centre=False)  # its mean matters: it should be 0
-    slope = _unit(gradient[recent], centre=True)
-    lags = np.arange(-15, 16)
-    bottom_left.bar(lags, [correlation(difference, slope, lag) for lag in lags.tolist()])
+    found = correlations(energy_difference, gradient)
+    bottom_left.bar(list(found.cross), list(found.cross.values()))
     bottom_left.set(title="cross-correlation of both", xlabel="lag in updates")
-    lags = np.arange(16)
-    bottom_right.bar(
-        lags - 0.2, [correlation(difference, difference, lag) for lag in lags.tolist()], 0.4, label="difference"
-    )
-    bottom_right.bar(lags + 0.2, [correlation(slope, slope, lag) for lag in lags.tolist()], 0.4, label="gradient")
+    lags = np.arange(len(found.difference))
+    bottom_right.bar(lags - 0.2, list(found.difference.values()), 0.4, label="difference")
+    bottom_right.bar(lags + 0.2, list(found.gradient.values()), 0.4, label="gradient")
     bottom_right.set(title="auto-correlations", xlabel="lag in updates")
     bottom_right.legend()
     for axes in (bottom_left, bottom_right):
@@ -211,6 +207,26 @@ def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
     return _rendered(figure)
 
 
+class Correlations(NamedTuple):
+    """By lag in updates."""
+
+    cross: dict[int, float]  # of difference and gradient
+    difference: dict[int, float]  # with itself
+    gradient: dict[int, float]
+
+
+def correlations(energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> Correlations:
+    """Of the last 5,000 updates. The difference's mean is not taken off: it matters, and should be 0."""
+    recent = slice(-5000, None)
+    difference, slope = _unit(energy_difference[recent], centre=False), _unit(gradient[recent], centre=True)
+    both, after = range(-15, 16), range(16)
+    return Correlations(
+        {lag: correlation(difference, slope, lag) for lag in both},
+        {lag: correlation(difference, difference, lag) for lag in after},
+        {lag: correlation(slope, slope, lag) for lag in after},
+    )
+
+
 def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
     """mean of a(t + lag) b(t) over the updates t where both exist, weighted as the authors' plot does (1 / length)."""
     if abs(lag) >= len(a):
@@ -225,14 +241,18 @@ def _unit(values: NDArray[np.float64], *, centre: bool) -> NDArray[np.float64]:
     return values / scale if scale > 0 else values
 
 
+def span(y: NDArray[np.float64]) -> tuple[float, float]:
+    """What to show of a curve: its first values are often off by orders of magnitude and would flatten the rest."""
+    low, high = np.quantile(y[len(y) // 50 :], [0.002, 0.998])
+    return float(low - 0.1 * (high - low) - 1e-9), float(high + 0.1 * (high - low) + 1e-9)
+
+
 def _curve(axes, x: NDArray[np.int64], y: NDArray[np.float64], title: str) -> None:  # type: ignore[no-untyped-def]
     axes.plot(x, y, linewidth=0.5, alpha=0.5)
     window = max(1, len(y) // 100)
     if window > 1:
         axes.plot(x[window - 1 :], np.convolve(y, np.ones(window) / window, "valid"), linewidth=1.5)
-        # The first updates are often off by orders of magnitude and would flatten the rest.
-        low, high = np.quantile(y[len(y) // 50 :], [0.002, 0.998])
-        axes.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
+        axes.set_ylim(*span(y))
     axes.set(title=title, xlabel="update")
 
 

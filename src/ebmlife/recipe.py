@@ -199,7 +199,7 @@ def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
         section = values
         for key in path:
             if not isinstance(section.get(key), dict):
-                raise BadInput(f"unknown field {name!r}{nearest(name, _flat(values))}")
+                raise BadInput(f"unknown field {name!r}{nearest(name, flat(values))}")
             section = section[key]
         if last == "kind" and path and path[-1] != "optimizer" and section.get("kind") not in (None, changes[name]):
             section.clear()  # another kind has other options
@@ -209,12 +209,13 @@ def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
     """'field: old -> new' for all that changes what is learned."""
-    a, b = (_flat(r.model_dump(mode="json", exclude=FREE)) for r in (old, new))
+    a, b = (flat(r.model_dump(mode="json", exclude=FREE)) for r in (old, new))
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{'a': {'b': 1}} -> {'a.b': 1}."""
+    leaves: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return leaves

@@ -1,6 +1,7 @@
 """Attacks on defended classifiers, and what is left of the defence."""
 
 from ebmlife.attacks.evaluation import evaluate
+from ebmlife.attacks.examples import Examples
 from ebmlife.attacks.losses import LOSSES, cross_entropy, dlr, margin
 from ebmlife.attacks.masking import Check, check_masking, gradient_norms
 from ebmlife.attacks.plots import plot_langevin_steps, plot_steps
@@ -14,6 +15,7 @@ __all__ = [
     "LOSSES",
     "PRESETS",
     "Check",
+    "Examples",
     "Preset",
     "Progress",
     "Record",

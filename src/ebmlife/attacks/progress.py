@@ -14,6 +14,7 @@ class Progress:
     done: float  # from 0 to 1
     standing: Share  # of the images whose attack has begun
     seconds_left: float
+    tally: Tally  # of the images under attack now
 
 
 Watcher = Callable[[Progress], None]
@@ -38,7 +39,7 @@ class Meter:
         made, elapsed = done - self._before, time.monotonic() - self._then
         left = elapsed * (self._total - done) / made if made > 0 else float("inf")
         standing = Share(self._standing + len(tally.standing()), self._begun + len(tally.labels))
-        self._watch(Progress(done / self._total, standing, left))
+        self._watch(Progress(done / self._total, standing, left, tally))
 
     def leave(self, tally: Tally) -> None:
         self._done += len(tally.labels) * self._until[-1]

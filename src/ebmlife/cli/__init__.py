@@ -5,18 +5,30 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import attacking, defending, estimating, examining, importing, sampling, sharing, speed, training
+from ebmlife.cli import (
+    attacking,
+    defending,
+    estimating,
+    examining,
+    importing,
+    reporting,
+    sampling,
+    sharing,
+    speed,
+    training,
+)
 from ebmlife.cli.parsing import Parser, adder, changed_fields
 from ebmlife.distributed import ALONE, Ranks, join
 from ebmlife.errors import BadInput, Diverged, Lost, nearest
 
-_NOT_OPTIONS = ("command", "takes_fields", "shared", "run", "folder", "name", "files", "target")
+_NOT_OPTIONS = ("command", "takes_fields", "shared", "run", "folder", "name", "files", "folders", "target")
 _GROUPS = (
     training,
     sampling,
     examining,
     defending,
     attacking,
+    reporting,
     importing,
     sharing,
     estimating,

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from ebmlife.attacks.threat import Threat, length
 from ebmlife.cli.defending import add_model_options, load_model, make_purifier
 from ebmlife.cli.parsing import Command, counts
 from ebmlife.data import Dataset
-from ebmlife.defense import DefendedClassifier, Purifier
+from ebmlife.defense import DefendedClassifier
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
 from ebmlife.gradients import Gradient, Smooth, find
@@ -26,6 +27,7 @@ from ebmlife.model import Model
 from ebmlife.randomness import mixed
 
 UNDEFENDED = "undefended"
+_SHOWN = 10  # images in pictures
 
 
 def register(command: Command) -> None:
@@ -46,7 +48,9 @@ def register(command: Command) -> None:
     attack.add_argument("--k", type=int, help="Langevin steps of the defence; default: the recipe's sampling_steps")
     attack.add_argument("--sweep-k", help="several: 0,50,100; accuracy against them is plotted")
     attack.add_argument("--masking", action="store_true", help="check whether the gradients are masked")
-    attack.add_argument("--out", type=Path, help="default: RUN/attack; a killed attack goes on there")
+    attack.add_argument(
+        "--out", type=Path, help="default: in RUN/attacks, by classifier and threat; a killed attack goes on there"
+    )
     attack.add_argument("--batch", type=int, default=256, help="chains that walk at once (default: %(default)s)")
     add_model_options(attack)
 
@@ -94,7 +98,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
     plan, model = _plan(options), load_model(options)
     classifier = classifiers.find(options.classifier).to(model.device)
     x, y = (values.to(model.device) for values in _test_images(model, plan.n))
-    out = options.out or places.own(options.folder) / "attack"
+    out = options.out or _folder(options, plan)
     defences = {
         f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode)
         for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)
@@ -111,13 +115,22 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         raise
     _report(records, said, out)
     _draw(records, out)
-    _show(x, records[first].tally.adversaries, defences[first].purifier, out, seed=options.seed)
+    seeds = [mixed(options.seed, f"picture {i}") for i in range(min(_SHOWN, len(x)))]
+    examples = attacks.Examples.of(records[first], defences[first], x, seeds=seeds)
+    examples.save(out / first / "examples.safetensors")
+    pictures.save(out / "images.png", pictures.grid(examples.rows, columns=len(seeds)))
     print(f"records and plots: {out}")
     return 0
 
 
+def _folder(options: argparse.Namespace, plan: _Plan) -> Path:
+    """RUN/attacks/NAME: where the page of a run looks for attacks."""
+    classifier = Path(options.classifier.rpartition(":")[2]).name.removesuffix(".safetensors")
+    return places.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", f"{classifier}-{plan.attack['threat']}")
+
+
 def _test_images(model: Model, n: int | None) -> tuple[Tensor, Tensor]:
-    data, seen = _test_data(model)
+    data, seen = test_part(model)
     if data.labels is None:
         raise BadInput("the run's data have no labels; an attack needs a data set with classes")
     if n is not None and not 1 <= n <= len(data):
@@ -128,7 +141,7 @@ def _test_images(model: Model, n: int | None) -> tuple[Tensor, Tensor]:
     return data.take(rows), data.labels[rows]
 
 
-def _test_data(model: Model) -> tuple[Dataset, bool]:
+def test_part(model: Model) -> tuple[Dataset, bool]:
     """The part of a run's data that is for tests, or all of it, and whether the run was trained on that too."""
     chosen = model.recipe.data
     if not build.DATA.wants(chosen, "train"):
@@ -164,14 +177,6 @@ def _draw(records: dict[str, attacks.Record], out: Path) -> None:
     sweep = attacks.plot_langevin_steps([record for name, record in records.items() if name != UNDEFENDED])
     if sweep is not None:
         pictures.save(out / "sweep.png", sweep)
-
-
-def _show(x: Tensor, adversaries: Tensor, purifier: Purifier, out: Path, *, seed: int) -> None:
-    """images.png: a row each of natural images, their adversaries, and both purified."""
-    rows = [x[:10], adversaries[:10].to(x.device)]
-    seeds = [mixed(seed, f"picture {i}") for i in range(len(rows[0]))]
-    rows += [purifier(row, seeds=seeds) for row in rows]
-    pictures.save(out / "images.png", pictures.grid(torch.cat(rows), columns=len(seeds)))
 
 
 class _Bar:

@@ -58,7 +58,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     if _finished(out, asked):
         cycle = record.load(out)
     else:
-        with signals() as stop, _bar() as progress:
+        with signals() as stop, bar() as progress:
             cycle = life_cycle(
                 subject.energy,
                 subject.x0,
@@ -120,15 +120,15 @@ def _finished(out: Path, asked: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
+def bar() -> Iterator[Callable[[Progress], None]]:
     """A bar with the time left on a terminal, a line every half minute elsewhere."""
     console, spoke = Console(stderr=True), time.monotonic()
-    with Bar(*Bar.get_default_columns(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("Langevin steps", total=None)
+    with Bar(*Bar.get_default_columns(), console=console, disable=not console.is_terminal) as shown:
+        task = shown.add_task("Langevin steps", total=None)
 
         def show(progress: Progress) -> None:
             nonlocal spoke
-            bar.update(task, completed=progress.step, total=progress.steps)
+            shown.update(task, completed=progress.step, total=progress.steps)
             if not console.is_terminal and time.monotonic() - spoke > 30:
                 spoke = time.monotonic()
                 print(f"step {progress.step}/{progress.steps}  {progress.seconds_left:.0f} s left", flush=True)

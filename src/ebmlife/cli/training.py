@@ -25,7 +25,7 @@ def register(command: Command) -> None:
     resume.add_argument("folder", type=Path)
     resume.add_argument("--allow-changes", action="store_true", help="go on although the recipe has changed")
     resume.add_argument("--from-update", type=int, help="the checkpoint to go on from; default: the newest")
-    show_off = command("demo", _demo, "train on the embedded digits and look at the samples, in minutes")
+    show_off = command("demo", _demo, "train on the embedded digits and see what the model is good for, in minutes")
     show_off.add_argument("--out", type=Path, default=Path("runs/demo"), help="default: %(default)s")
 
 
@@ -69,7 +69,8 @@ def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 
 def _demo(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    return _ended(demo(options.out, Console()))
+    outcome = demo(options.out, Console())
+    return 0 if outcome.finished else _ended(outcome)
 
 
 def _ended(outcome: Outcome, ranks: Ranks = ALONE) -> int:
