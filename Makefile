@@ -58,7 +58,7 @@ results-troubleshooting: setup
 
 docs: setup
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[docs]'
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet  # a notice about a later version of mkdocs
 	@echo "site/index.html"
 
 check: setup
