@@ -24,7 +24,6 @@
 #define PARTS (IMAGES / WIDTH)
 #define TILE (SUMS / PARTS) /* output channels at once */
 #define MOST_TAPS 16 /* of a mixture */
-#define BAND 32 /* pixels at a time, so that the part of the source that they read stays in cache */
 
 typedef float vector __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t bits __attribute__((vector_size(4 * WIDTH)));
@@ -50,6 +49,7 @@ typedef struct {
     const float *weights; /* [tile][kernel][input][output of the tile] */
     const float *bias;    /* or null */
     int64_t kernel;       /* places in the kernel */
+    int64_t band;         /* pixels at a time, so that the part of the source that they read stays in cache */
 } operation;
 
 int tile_size(void) { return TILE; }
@@ -179,8 +179,8 @@ static void run_one(const operation *op, lanes *maps)
         return;
     }
     if (op->kind == CONVOLVE) {
-        for (int64_t from = 0; from < op->pixels; from += BAND)
-            convolve_band(op, maps, from, from + BAND < op->pixels ? from + BAND : op->pixels);
+        for (int64_t from = 0; from < op->pixels; from += op->band)
+            convolve_band(op, maps, from, from + op->band < op->pixels ? from + op->band : op->pixels);
         return;
     }
     for (int64_t pixel = 0; pixel < op->pixels; pixel++)
