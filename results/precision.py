@@ -2,7 +2,7 @@
 
 make results-precision        # prints the tables of docs/results/speed.md
 
-Where the hardware has no bf16, PyTorch emulates its products at a hundredth of their speed. They are made in float32 there
+Where the hardware has no bf16, PyTorch emulates its products at a hundredth of their speed: they are made in float32,
 of the same bfloat16 numbers, and rounded to bfloat16: what such hardware does, which also sums in float32.
 """
 
