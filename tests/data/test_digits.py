@@ -17,3 +17,10 @@ def test_digits_are_the_real_ones_scaled():
     taken = data.take(torch.arange(1797))
     assert taken.min() == -1
     assert taken.max() == 1
+
+
+def test_the_split_is_fixed_and_leaves_nothing_out():
+    whole, train, test = digits(), digits(train=True), digits(train=False)
+    assert (len(train), len(test)) == (1500, 297)
+    assert torch.equal(torch.cat([train.items, test.items]), whole.items)
+    assert torch.equal(torch.cat([train.labels, test.labels]), whole.labels)

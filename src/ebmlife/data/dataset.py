@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
@@ -66,6 +67,16 @@ class InMemory:
         return from_bytes(items) if items.dtype == torch.uint8 else items
 
 
+def _shifted(images: Tensor, reach: int, rng: torch.Generator) -> Tensor:
+    """Each image moved by up to `reach` pixels each way; what enters is black."""
+    n, channels, height, width = images.shape
+    padded = F.pad(images, (reach,) * 4, value=-1.0)
+    top, left = torch.randint(0, 2 * reach + 1, (2, n, 1), generator=rng)
+    rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, H), (B, W)
+    image, channel = torch.arange(n).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
+    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
 class _Order:
     """Which rows make up which batch: a pure function of (length, size, seed) and the batch's position."""
 
@@ -100,23 +111,29 @@ class _Decoder(TorchDataset[Tensor | BadInput]):
 
 
 class Batches:
-    """Endless shuffled batches of a data set, each epoch in an order of its own; with `flip`, half the images mirrored.
+    """Endless shuffled batches of a data set, each epoch in an order of its own; with `flip`, half the images mirrored;
+    with `crop`, shifted by up to so many pixels each way.
 
     `position`, the number of batches drawn so far, is the whole state: the permutation of an epoch depends on (seed,
-    epoch) alone, the flips of a batch on (seed, position) alone. Setting it resumes bit for bit. With workers > 0 the
-    batches are decoded ahead in that many processes, same bits; a set in memory has nothing to decode and uses none.
+    epoch) alone, the flips and crops of a batch on (seed, position) alone. Setting it resumes bit for bit. With workers
+    > 0 the batches are decoded ahead in that many processes, same bits; a set in memory has nothing to decode and uses
+    none.
     """
 
-    def __init__(self, dataset: Dataset, *, size: int, seed: int, flip: bool = False, workers: int = 0) -> None:
+    def __init__(
+        self, dataset: Dataset, *, size: int, seed: int, flip: bool = False, crop: int = 0, workers: int = 0
+    ) -> None:
         if size < 1 or workers < 0:
             raise BadInput(f"batches need size >= 1 and workers >= 0, not {size} and {workers}")
         if len(dataset) < size:
             raise BadInput(
                 f"the data set has {len(dataset)} items, fewer than one batch of {size}; make the batch smaller"
             )
-        if flip and len(dataset.shape) != 3:
-            raise BadInput(f"flip needs images (C, H, W), not items of shape {dataset.shape}; turn it off")
-        self._dataset, self._size, self._seed, self._flip = dataset, size, seed, flip
+        if (flip or crop) and len(dataset.shape) != 3:
+            raise BadInput(f"flip and crop need images (C, H, W), not items of shape {dataset.shape}; turn them off")
+        if crop and not 0 < crop < min(dataset.shape[1:]):
+            raise BadInput(f"crop must leave some of the images of {dataset.shape[1]}x{dataset.shape[2]}, got {crop}")
+        self._dataset, self._size, self._seed, self._flip, self._crop = dataset, size, seed, flip, crop
         self._workers = 0 if isinstance(dataset, InMemory) else workers
         self._order = _Order(len(dataset), size, seed)
         self._position = 0
@@ -141,8 +158,17 @@ class Batches:
             rng = generator(self._seed, f"flips {self._position}")
             mirrored = torch.rand(self._size, generator=rng) < 0.5
             images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+        if self._crop:
+            images = _shifted(images, self._crop, generator(self._seed, f"crops {self._position}"))
         self._position += 1
         return images
+
+    def next_labelled(self) -> tuple[Tensor, Tensor]:
+        """The next batch and its labels, int64 (size,)."""
+        if self._dataset.labels is None:
+            raise BadInput("the data have no labels; choose a data set that has them")
+        labels = self._dataset.labels[self._order.rows(self._position)]
+        return self.next(), labels
 
     def state_dict(self) -> dict[str, Any]:
         return {"position": self._position}
