@@ -12,6 +12,7 @@ from torch import Tensor
 from ebmlife import build, checkpoint, output, recipes, run, watch
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
+from ebmlife.recipe import EBMRecipe
 from ebmlife.run import Outcome
 
 SAMPLES = 100
@@ -19,6 +20,7 @@ SAMPLES = 100
 
 def demo(folder: Path, console: Console) -> Outcome:
     recipe = build.resolve(recipes.get("digits-shortrun"))
+    assert isinstance(recipe, EBMRecipe)
     folder = _free(folder)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)  # as it is: paths are no markup
     say(

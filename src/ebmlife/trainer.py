@@ -1,8 +1,7 @@
 """Maximum likelihood by Langevin sampling. The trainer does not know how long the chains are meant to live."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,14 +11,16 @@ from ebmlife.data import Batches
 from ebmlife.energy import Energy
 from ebmlife.errors import Diverged
 from ebmlife.learner import Learner
+from ebmlife.loop import Loop, Report
 from ebmlife.randomness import Noise
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(Report):
     """What one update was like; energies are those of the trainable term, divided by the temperature."""
 
-    update: int  # updates done, this one included
+    headline: ClassVar[str] = "energy_difference"
+
     energy_difference: float  # mean U(x+) - mean U(x-)
     energy_data: float
     energy_samples: float
@@ -27,7 +28,9 @@ class Figures:
     generator_loss: float | None  # mean over images of |g(z) - x-|^2
 
 
-class Trainer:
+class Trainer(Loop[Figures]):
+    chains: Chains
+
     def __init__(
         self,
         batches: Batches,
@@ -45,7 +48,6 @@ class Trainer:
         self.batches, self.chains, self.learned, self.energy = batches, chains, learned, energy
         self.ebm, self.generator = ebm, generator
         self.data_noise, self.noise, self.explosion, self.device = data_noise, noise, explosion, device
-        self.update = 0
 
     def step(self) -> Figures:
         """One update: theta <- theta - lr * grad [mean U(x+) - mean U(x-)], eq. (2) of the paper."""
@@ -70,13 +72,6 @@ class Trainer:
             gradient=negatives.info.gradient.item(),
             generator_loss=generator_loss,
         )
-
-    def fit(self, updates: int, *, after: Sequence[Callable[[Figures], None]] = ()) -> None:
-        """Steps until `updates` have been made in all, calling each of `after` behind every one."""
-        while self.update < updates:
-            figures = self.step()
-            for call in after:
-                call(figures)
 
     def _check(self, of_data: Tensor, of_samples: Tensor) -> None:
         for name, value in (("data", of_data.item()), ("samples", of_samples.item())):

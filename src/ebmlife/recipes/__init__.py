@@ -1,6 +1,15 @@
 """Named recipes."""
 
-from ebmlife.recipes import cifar10, digits, folder, toy2d  # noqa: F401 (they register their recipes)
+from ebmlife.recipes import (  # noqa: F401 (they register their recipes)
+    cifar10,
+    classifier,
+    digits,
+    folder,
+    gan,
+    midrun,
+    others,
+    toy2d,
+)
 from ebmlife.recipes.registry import get, names
 
 __all__ = ["get", "names"]

@@ -6,6 +6,7 @@ from typing import Any
 
 from ebmlife.errors import BadInput, nearest
 from ebmlife.recipe import Part, Recipe, part, validate
+from ebmlife.schedule import parse
 
 Fields = Callable[[], dict[str, Any]]
 _RECIPES: dict[str, tuple[str, Fields]] = {}  # summary, fields
@@ -21,6 +22,18 @@ def compared(fields: Fields) -> Fields:
     """Registers a hybrid recipe's comparisons beside it: the same networks, data and numbers, other initialisations."""
     for suffix, (summary, changed) in _COMPARISONS.items():
         _RECIPES[f"{_name(fields)}-{suffix}"] = (f"{_name(fields)} with {summary}.", partial(_changed, fields, changed))
+    return fields
+
+
+def unannealed(fields: Fields) -> Fields:
+    """Registers a recipe's ablation beside it: the learning rate that it begins with, to the end."""
+
+    def constant() -> dict[str, Any]:
+        base = fields()
+        first = parse(str(base["optimizer"]["learning_rate"])).values[0]
+        return base | {"optimizer": base["optimizer"] | {"learning_rate": first}}
+
+    _RECIPES[f"{_name(fields)}-no-anneal"] = (f"{_name(fields)} without annealing.", constant)
     return fields
 
 
