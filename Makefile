@@ -2,11 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test bench results-shortrun results-stability check format
+.PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
+        results-stability results-precision check format
 
 help:
-	@echo "make demo    train on the embedded digits and look at the samples (minutes)"
+	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
 	@echo "make test    the whole test suite"
+	@echo "make test-full   one update of every experiment of the paper at full size (gigabytes)"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
 	@echo "make check   lint, formatting and types"
@@ -18,6 +20,7 @@ setup: .venv/installed
 	@echo "setting up .venv (PyTorch is large: some minutes the first time)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint requirements.lock --no-deps torchattacks
 	@touch $@
 
 demo: setup
@@ -26,6 +29,9 @@ demo: setup
 test: setup
 	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
 
+test-full: setup
+	$(BIN)/pytest -m slow
+
 bench: setup
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[bench]'
 	$(BIN)/ebmlife bench
@@ -33,8 +39,18 @@ bench: setup
 results-shortrun: setup
 	$(BIN)/python results/shortrun.py
 
+results-shortrun-cifar10: setup
+	$(BIN)/python results/shortrun_cifar10.py
+
+results-fid: setup
+	$(BIN)/python results/fid.py
+
 results-stability: setup
-	$(BIN)/python results/stability.py
+	$(BIN)/python results/stability.py digits
+	$(BIN)/python results/stability.py cifar10
+
+results-precision: setup
+	$(BIN)/python results/precision.py
 
 check: setup
 	$(BIN)/ruff check

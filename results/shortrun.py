@@ -12,16 +12,15 @@ from pathlib import Path
 import torch
 from PIL import Image
 from rich.console import Console
+from tables import RESULTS, replace
 
 from ebmlife import build, checkpoint, pictures, recipes, run, watch
 from ebmlife.data import digits
-from ebmlife.demo import diversity
-from ebmlife.exam import fd_digits
+from ebmlife.exam import diversity, fd_digits
 from ebmlife.files import whole
 from ebmlife.recipe import override
 
-ROOT = Path(__file__).parent.parent
-RUNS, PAGE = ROOT / "runs" / "results" / "shortrun", ROOT / "docs" / "results" / "shortrun.md"
+RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "shortrun", RESULTS / "shortrun.md"
 VARIANTS = {
     "hybrid": "digits-shortrun",
     "cooperative": "digits-shortrun-coop",
@@ -122,12 +121,7 @@ def main() -> None:
     console = Console()
     scores = {title: [scored(name, seed, console) for seed in SEEDS] for title, name in VARIANTS.items()}
     pictures.save(PAGE.with_name("shortrun-digits.png"), strips(scores))
-    begin, end = "<!-- digits table -->\n", "<!-- end -->"
-    text = PAGE.read_text()
-    before, rest = text.split(begin)
-    after = rest.split(end, 1)[1]
-    with whole(PAGE) as unfinished:
-        unfinished.write_text(f"{before}{begin}{page(scores)}{end}{after}")
+    replace(PAGE, "digits table", page(scores))
     console.print(page(scores), markup=False, highlight=False, soft_wrap=True)
 
 

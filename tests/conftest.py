@@ -1,6 +1,8 @@
 """Recipes so small that an update takes milliseconds."""
 
+import os
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 import torch
@@ -49,3 +51,13 @@ def small(name: str, **changes: str) -> Recipe:
 @pytest.fixture
 def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def official_cifar10() -> Path:
+    """The folder of the official files, where they are."""
+    default = Path("~/.cache/ebmlife/cifar-10-batches-bin").expanduser()
+    place = Path(os.environ.get("EBMLIFE_CIFAR10", default))
+    if not place.is_dir():
+        pytest.skip(f"CIFAR-10 is not at {place}; EBMLIFE_CIFAR10 can name another folder")
+    return place

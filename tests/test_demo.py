@@ -10,12 +10,14 @@ from rich.console import Console
 from ebmlife import demo
 from ebmlife.cli import main
 from ebmlife.data import digits
+from ebmlife.errors import BadInput
 
 
 @pytest.fixture(autouse=True)
 def shrunken(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_digits()
     monkeypatch.setattr(demo.recipes, "get", lambda name: recipe)
+    monkeypatch.setattr(demo, "STEPS", 20)
 
 
 def test_the_demo_makes_what_it_names_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,10 +34,15 @@ def test_the_demo_makes_what_it_names_and_never_overwrites(tmp_path: Path, capsy
     rows = ["mean pixel", "contrast", "diversity", "kinds of digit", "of each kind", "energy difference"]
     assert all(row in text for row in rows)
     assert f"ebmlife sample {folder} --n 400" in text
+    assert text.startswith("What will happen, in about three minutes")
+    assert text.splitlines()[-1].endswith(str(folder / "report.html"))
+    page = (folder / "report.html").read_text()
+    assert "Life cycle" in page
+    assert 'id="age"' in page
 
     before = (folder / "log.jsonl").read_bytes()
     assert main(["demo", "--out", str(folder)]) == 0
-    assert "done: 6 updates" in capsys.readouterr().out
+    assert capsys.readouterr().out.rstrip().endswith(str(tmp_path / "demo-2" / "report.html"))
     assert (tmp_path / "demo-2" / "samples.png").exists()
     assert (folder / "log.jsonl").read_bytes() == before
 
@@ -47,6 +54,14 @@ def test_real_digits_are_nearest_to_themselves() -> None:
     assert demo.nearest_kinds(real[100:150], real, data.labels) == data.labels[100:150].tolist()
 
 
-def test_the_diversity_of_two_points_is_their_distance() -> None:
-    assert demo.diversity(torch.tensor([[[[0.0, 0.0]]], [[[3.0, 4.0]]]])) == 5
-    assert demo.diversity(torch.ones(4, 1, 2, 2)) == 0
+def test_without_the_packages_of_the_exam_there_is_still_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> bool:
+        raise BadInput("ArviZ is not here")
+
+    monkeypatch.setattr(demo, "prepare", missing)
+    screen = StringIO()
+    demo.demo(tmp_path / "demo", Console(file=screen, width=250))
+    assert "ArviZ is not here" in screen.getvalue()
+    assert "ebmlife report" in (tmp_path / "demo" / "report.html").read_text()

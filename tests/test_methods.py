@@ -1,6 +1,7 @@
 """What holds of every method of training: resuming, loading, sampling, watching, the command line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from test_run import assert_same, extended, shortened
 
 from ebmlife import build, checkpoint, langevin, recipes, run, watch
 from ebmlife.cli import main
+from ebmlife.distributed import Ranks
 from ebmlife.energy import gradient
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.recipe import override
+from ebmlife.recipe import EBMRecipe, override
 
 QUIET = Console(quiet=True)
 
@@ -35,7 +37,7 @@ def test_resumed_equals_uninterrupted_bit_for_bit(name: str, trained: Path, tmp_
     run.resume(tmp_path / "parts", change=extended(6), console=QUIET)
     assert_same(trained / name, tmp_path / "parts")
     logs = [watch.read_log(folder / "log.jsonl") for folder in (trained / name, tmp_path / "parts")]
-    strip = [[{k: v for k, v in line.items() if k != "updates_per_second"} for line in log] for log in logs]
+    strip = [[{k: v for k, v in line.items() if k not in watch.TIMES} for line in log] for log in logs]
     assert strip[0] == strip[1]
 
 
@@ -114,6 +116,27 @@ def test_the_command_line_trains_resumes_and_samples_every_method(
     assert json.loads(capsys.readouterr().out.split("hash")[0].split("a.npy")[-1])["method"] == recipe.method
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_page_is_written_of_every_method(name: str, trained: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(trained / name, tmp_path / name))
+    assert main(["report", str(copy), "--no-walk", "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    figures = watch.read_log(copy / "log.jsonl")[0]
+    shown = {"energy_difference"} if "gradient" in figures else set(figures) - {"update", *watch.TIMES}
+    assert all(figure.replace("_", " ").capitalize() in page for figure in shown)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "digits-midrun"])
+def test_what_only_ebms_have_is_refused(name: str, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["estimate", name], ["push", str(trained / name), "hf:someone/model"]):
+        assert main(command) == 2
+        assert "works for 'ebm' only" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="works for 'ebm' only"):
+        build.load(trained / name, evaluation_temperature=1.005)
+    with pytest.raises(BadInput, match="trains in one process, not 2; leave torchrun away"):
+        build.training(small(name), ranks=Ranks(0, 2))
+
+
 def test_fid_takes_a_gan(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fid", str(trained / "digits-gan"), "--n", "20"]) == 0
     assert "fd_digits_20" in capsys.readouterr().out
@@ -123,4 +146,5 @@ def test_all_named_recipes_of_small_data_build() -> None:
     for name in recipes.names():
         recipe = build.resolve(recipes.get(name))
         if recipe.data.kind == "digits":
+            recipe = override(recipe, {"prior": "none"}) if isinstance(recipe, EBMRecipe) else recipe
             assert build.training(recipe).model.shape == (1, 8, 8)

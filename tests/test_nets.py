@@ -3,9 +3,17 @@ from itertools import pairwise
 import pytest
 import torch
 
-from ebmlife.bench import plain_energy
+from ebmlife.bench.contestants import plain_energy
 from ebmlife.errors import BadInput
-from ebmlife.nets import PerceptronEnergy, PerceptronGenerator, SNGANEnergy, SNGANGenerator
+from ebmlife.nets import (
+    BigGANEnergy,
+    BigGANGenerator,
+    PerceptronEnergy,
+    PerceptronGenerator,
+    SNGANEnergy,
+    SNGANGenerator,
+)
+from ebmlife.nets.biggan import SelfAttention, Standardised, truncated
 from ebmlife.nets.sngan import SIZES
 
 
@@ -81,3 +89,91 @@ def test_perceptrons() -> None:
     x = PerceptronGenerator(shape=(2,), width=8, latent=3)(torch.randn(5, 3))
     assert x.shape == (5, 2)
     assert PerceptronEnergy(shape=(2,), width=8)(x).shape == (5,)
+
+
+@pytest.mark.parametrize("size", [64, 128, 224])
+def test_biggan_energy_shapes(size: int) -> None:
+    net = BigGANEnergy(size=size, width=8)
+    assert net(torch.zeros(2, 3, size, size)).shape == (2,)
+
+
+def test_the_papers_biggan_energy_has_its_layers() -> None:
+    """Counted by hand: four convolutions of a bottleneck and the new channels of each block, attention, stem, head."""
+
+    def block(a: int, b: int) -> int:
+        inner = a // 4
+        main = a * inner + inner + 2 * (9 * inner * inner + inner) + inner * b + b
+        return main + (a * (b - a) + (b - a) if b != a else 0)
+
+    def attention(width: int) -> int:
+        return 2 * width * width // 8 + 2 * width * width // 2 + 1
+
+    widths = [48 * multiple for multiple in (1, 2, 2, 4, 4, 8, 8, 8, 8, 16, 16, 16, 16)]
+    of_224 = 27 * 48 + 48 + sum(block(a, b) for a, b in pairwise(widths)) + attention(4 * 48) + 16 * 48
+    with torch.device("meta"):
+        assert parameters(BigGANEnergy(size=224, width=48)) == of_224
+
+
+def test_attention_looks_everywhere() -> None:
+    """Changing one corner changes the energy's features at the other, which no convolution of its block could do."""
+    torch.manual_seed(0)
+    attention = SelfAttention(16)
+    x = torch.randn(1, 16, 8, 8)
+    assert torch.equal(attention(x), x)  # gamma begins at 0
+    attention.gamma.data.fill_(1)
+    y = x.clone()
+    y[..., 0, 0] += 5
+    assert (attention(x) - attention(y))[..., 7, 7].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("size", [64, 128, 224, 256])
+def test_biggan_generator_shapes(size: int) -> None:
+    net = BigGANGenerator(size=size, width=8, noise=4, classes=3).eval()
+    x = net(torch.randn(2, net.latent))
+    assert x.shape == (2, 3, size, size)
+    assert x.abs().max() <= 1
+
+
+def test_biggan_latents_are_truncated_normals_of_uniform_classes(rng: torch.Generator) -> None:
+    z = torch.randn(200_000, generator=rng)
+    t = truncated(z)
+    assert t.abs().max() <= 2
+    # Variance of N(0, 1) cut at c: 1 - 2 c pdf(c) / (2 cdf(c) - 1).
+    assert t.var().item() == pytest.approx(1 - 2 * 2 * 0.05399097 / (2 * 0.97724987 - 1), abs=0.01)
+    assert (t[z.argsort()].diff() >= 0).all()
+    assert truncated(torch.tensor([-40.0, 40.0])).tolist() == pytest.approx([-2, 2], abs=1e-3)
+    net = BigGANGenerator(size=128, width=8, noise=4, classes=5)
+    share = torch.bincount(net.chosen(z), minlength=5) / len(z)
+    assert share.tolist() == pytest.approx([0.2] * 5, abs=0.005)
+    assert net.chosen(torch.tensor([-40.0, 40.0])).tolist() == [0, 4]
+
+
+def test_truncation_chooses_batch_statistics() -> None:
+    layer = Standardised(1, 51)
+    layer.means[:, 0] = torch.arange(51.0)
+    for truncation, mean in ((1.0, 50), (0.58, 29), (0.02, 1), (0.31, 15.5)):
+        assert -layer(torch.zeros(1, 1, 1, 1), truncation).item() == pytest.approx(mean, rel=1e-3)
+
+
+@pytest.mark.parametrize("net", [BigGANEnergy, BigGANGenerator])
+def test_biggan_sizes_that_do_not_exist(net: type[torch.nn.Module]) -> None:
+    with pytest.raises(BadInput, match="not 32"):
+        net(size=32)
+    with pytest.raises(BadInput, match="multiple of 8"):
+        net(size=128, width=12)
+    with pytest.raises(BadInput, match="truncation"):
+        BigGANGenerator(truncation=1.5)
+
+
+def test_fourier_features_are_fixed_saved_and_let_energies_be_narrow() -> None:
+    torch.manual_seed(0)
+    net = PerceptronEnergy((2,), width=8, depth=1, fourier=5, bandwidth=20.0)
+    assert "directions" in net.state_dict()
+    assert "directions" not in dict(net.named_parameters())
+    assert net.directions is not None
+    assert 5 < net.directions.std() < 40
+    assert "directions" not in PerceptronEnergy((2,)).state_dict()
+    x = torch.randn(4, 2)
+    angles = x @ net.directions
+    expected = net.layers(torch.cat([x, angles.sin(), angles.cos()], 1)).squeeze(1)
+    torch.testing.assert_close(net(x), expected)

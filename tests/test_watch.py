@@ -10,11 +10,11 @@ from rich.console import Console
 from torch import Tensor
 
 from ebmlife import build, watch
-from ebmlife.chains import Chains
+from ebmlife.chains import Chains, Maturing
 from ebmlife.trainer import Figures
 
 
-def figures(update: int) -> Figures:
+def figures(update: int, data_seconds: float = 0.0) -> Figures:
     return Figures(
         update=update,
         energy_difference=-1.5,
@@ -22,6 +22,7 @@ def figures(update: int) -> Figures:
         energy_samples=2.0,
         gradient=float(update),
         generator_loss=None,
+        data_seconds=data_seconds,
     )
 
 
@@ -87,6 +88,21 @@ def test_the_bar_is_silent_without_a_terminal_at_first(monkeypatch: pytest.Monke
     assert written(console).splitlines() == ["update 30/40  energy difference -1.500  0.1/s  100 s left"]
 
 
+def test_a_starving_loader_is_seen(tmp_path: Path, chains: Chains, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each update takes a second, of which it waits 0.6 for its data."""
+    console, now = Console(file=StringIO(), width=120), [0.0]
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
+    with watch.Bar(done=0, updates=60, console=console) as bar:
+        for update in range(1, 61):
+            now[0] += 1.0
+            log(figures(update, data_seconds=0.6))
+            bar(figures(update, data_seconds=0.6))
+    log.close()
+    assert {line["data_seconds"] for line in watch.read_log(tmp_path / "log.jsonl")} == {0.6}
+    assert written(console).splitlines()[-1].endswith("1.0/s, 60% waiting for data  5 s left")
+
+
 def test_the_bar_shows_updates_and_energy_difference_on_a_terminal() -> None:
     console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
     with watch.Bar(done=4, updates=10, console=console) as bar:
@@ -108,7 +124,8 @@ def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chain
         return torch.zeros(4, 1, 8, 8)
 
     log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
-    look = watch.Pictures(tmp_path, {name: lambda name=name: source(name) for name in ("samples", "bank")}, every=3)
+    sources = {name: lambda name=name: source(name) for name in ("samples", "bank")}
+    look = watch.Pictures(tmp_path, sources, chains, every=3)
     for update in (1, 2):
         log(figures(update))
         look(figures(update))
@@ -120,6 +137,7 @@ def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chain
     names = sorted(path.name for path in (tmp_path / "pictures").iterdir())
     assert names == [f"{name}-{update:09d}.png" for name in ("bank", "samples") for update in (3, 6)]
     assert (tmp_path / "diagnostics.png").exists()
+    assert not (tmp_path / "burn-in.png").exists()  # these chains have none
 
 
 def test_there_is_no_diagnostic_plot_of_nothing(tmp_path: Path) -> None:
@@ -138,3 +156,28 @@ def test_tensorboard_gets_every_nth_update(tmp_path: Path, chains: Chains) -> No
     assert [(event.step, event.value) for event in events.Scalars("gradient")] == [(5, 5.0), (10, 10.0)]
     assert "generator_loss" not in events.Tags()["scalars"]
     assert {"updates_per_second", "age_mean", "age_max"} <= set(events.Tags()["scalars"])
+
+
+def test_burn_in_counts_and_arrivals_of_maturing_chains_are_watched(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    fields = {"chains__kind": "maturing", "chains__size": "20", "chains__burn_in_size": "16", "chains__mature": "4"}
+    trainer = build.training(small_digits(**fields)).trainer
+    maturing = trainer.chains
+    assert isinstance(maturing, Maturing)
+    log = watch.Log(tmp_path / "log.jsonl", maturing, after=0)
+    board = watch.Board(tmp_path / "board", maturing, every=1, after=0)
+    look = watch.Pictures(tmp_path, {}, maturing, every=10)
+    trainer.fit(20, after=[log, board, look])
+    for file in (log, board):
+        file.close()
+    lines = watch.read_log(tmp_path / "log.jsonl")
+    arrived = [line["arrived"] for line in lines]
+    assert arrived == sorted(arrived)
+    assert arrived[-1] == maturing.arrived > 0
+    assert lines[-1]["burn_in_age_mean"] == pytest.approx(maturing.burn_in.age.double().mean().item(), abs=1e-3)
+    events = EventAccumulator(str(tmp_path / "board")).Reload()
+    counted = events.Histograms("burn_in_age")[-1].histogram_value
+    assert counted.num == 16
+    assert counted.sum == maturing.burn_in.age.sum()
+    assert (tmp_path / "burn-in.png").stat().st_size > 0

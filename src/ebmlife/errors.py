@@ -1,4 +1,4 @@
-"""The two ways in which ebmlife stops on purpose."""
+"""The ways in which ebmlife stops on purpose."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -13,6 +13,10 @@ class BadInput(Exception):
 
 class Diverged(Exception):
     """An energy left the finite or the plausible range; says at which update and why."""
+
+
+class Lost(Exception):
+    """Another of the processes that share a piece of work is gone."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """A network and all that changes it: optimizer, learning rate, gradient clipping, moving average."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +10,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ebmlife.errors import Diverged
 from ebmlife.schedule import Falling, Schedule, scheduled
+
+Average = Callable[[Sequence[Tensor]], None]  # in place, over all processes that share the work
+
+
+def alone(tensors: Sequence[Tensor]) -> None:
+    """The average over one process."""
 
 
 class Learner:
@@ -20,8 +27,9 @@ class Learner:
         learning_rate: Schedule | Falling,
         clip: float | None = None,  # largest norm of the whole gradient (the authors clip each weight's by itself)
         ema: float = 0.999,
+        average: Average = alone,
     ) -> None:
-        self.net, self.optimizer, self.clip = net, optimizer, clip
+        self.net, self.optimizer, self.clip, self.average = net, optimizer, clip, average
         self.learning_rate = learning_rate if isinstance(learning_rate, Falling) else scheduled(learning_rate)
         # Batch statistics are copied, not averaged: AveragedModel does so of its own.
         self._average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(ema))  # type: ignore[no-untyped-call]
@@ -38,6 +46,7 @@ class Learner:
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = [p.grad for p in self.net.parameters() if p.grad is not None]
+        self.average(gradients)
         norm = get_total_norm(gradients)
         if not torch.isfinite(norm):
             raise Diverged(f"the gradient of {type(self.net).__name__}'s weights is {norm.item()} at update {update}")

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ebmlife.chains import Chains
@@ -15,6 +15,7 @@ class Report:
     headline: ClassVar[str]  # the field that says at a glance how training goes
 
     update: int  # updates done, this one included
+    data_seconds: float = field(default=0.0, compare=False, kw_only=True)  # that the update waited for its data
 
 
 R = TypeVar("R", bound=Report)

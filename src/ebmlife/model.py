@@ -1,7 +1,8 @@
 """A trained model: its networks, its energy, where its chains start, and samples from it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput
 from ebmlife.langevin import langevin
+from ebmlife.prior import FixedPrior
 from ebmlife.randomness import Streams, normal
 from ebmlife.recipe import Recipe
 from ebmlife.starts import Start
@@ -17,12 +19,13 @@ from ebmlife.starts import Start
 @dataclass(frozen=True)
 class Model:
     net: nn.Module
-    energy: Energy  # what chains walk on: net / temperature, and the Gaussian term where the recipe has one
+    energy: Energy  # what chains walk on: net / temperature, and prior and Gaussian term where the recipe has them
     generator: nn.Module | None
     start: Start
     recipe: Recipe
     shape: tuple[int, ...]
     device: torch.device
+    prior: FixedPrior | None = None
 
     def sample(self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256) -> Tensor:
         """n states (n, C, H, W) after `steps` Langevin steps from the model's start; None: as the recipe says."""
@@ -30,17 +33,22 @@ class Model:
 
     def stream(self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256) -> Iterator[Tensor]:
         """The same states batch by batch, so that memory does not grow with n."""
+        return (make() for make in self.blocks(n, steps=steps, seed=seed, batch=batch))
+
+    def blocks(
+        self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256
+    ) -> list[Callable[[], Tensor]]:
+        """The same states as functions that make a batch each, in any order and in any process."""
         if n < 1:
             raise BadInput(f"the number of samples must be at least 1, got {n}")
         if steps is not None and steps < 0:
             raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
-        return self._stream(n, self.recipe.sampling_steps if steps is None else steps, seed, batch)
+        steps = self.recipe.sampling_steps if steps is None else steps
+        sizes = [min(batch, n - done) for done in range(0, n, batch)]
+        return [partial(self._block, index, size, steps, seed) for index, size in enumerate(sizes)]
 
-    def _stream(self, n: int, steps: int, seed: int, batch: int) -> Iterator[Tensor]:
-        streams = Streams(seed, device=self.device)
-        noise = normal(streams["langevin"])
+    def _block(self, index: int, size: int, steps: int, seed: int) -> Tensor:
+        streams = Streams(seed, device=self.device, scope=f"block {index}/" if index else "")
         step_size, clip = self.recipe.langevin.step_size, self.recipe.langevin.clip
-        for done in range(0, n, batch):
-            x = self.start(min(batch, n - done), rng=streams["births"]).x
-            x, _ = langevin(self.energy, x, steps=steps, step_size=step_size, noise=noise, clip=clip)
-            yield x
+        x, noise = self.start(size, rng=streams["births"]).x, normal(streams["langevin"])
+        return langevin(self.energy, x, steps=steps, step_size=step_size, noise=noise, clip=clip)[0]

@@ -18,8 +18,14 @@ LARGEST_GRID = 10_000  # images: the one output that must be held whole
 
 def write(path: Path, states: Iterable[Tensor], *, n: int, shape: tuple[int, ...]) -> None:
     """n states, batch by batch: .png a grid, .npy or .safetensors an array (n, *shape), no ending a folder of PNGs."""
-    writers = {".png": _grid, ".npy": _npy, ".safetensors": _safetensors, "": _folder}
-    if path.suffix not in writers:
+    check(path, n=n, shape=shape)
+    with whole(path) as unfinished:
+        _WRITERS[path.suffix](unfinished, states, (n, *shape))
+
+
+def check(path: Path, *, n: int, shape: tuple[int, ...]) -> None:
+    """BadInput for a path to which such states cannot be written."""
+    if path.suffix not in _WRITERS:
         raise BadInput(f"--out {path}: the ending must be .png, .npy, .safetensors or none (a folder of images)")
     if path.suffix == ".png" and n > LARGEST_GRID:
         raise BadInput(f"--out {path}: a grid holds at most {LARGEST_GRID} images, not {n}; use .npy or a folder")
@@ -29,8 +35,6 @@ def write(path: Path, states: Iterable[Tensor], *, n: int, shape: tuple[int, ...
         raise BadInput(f"--out {path} is a folder that exists already; choose another name")
     if path.suffix == "" and path.is_file():
         raise BadInput(f"--out {path} is a file, and without an ending images go to a folder; choose another name")
-    with whole(path) as unfinished:
-        writers[path.suffix](unfinished, states, (n, *shape))
 
 
 def _grid(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> None:
@@ -66,3 +70,6 @@ def _folder(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> Non
         for x in batch:
             pictures.image(x).save(path / f"{done:06d}.png")
             done += 1
+
+
+_WRITERS = {".png": _grid, ".npy": _npy, ".safetensors": _safetensors, "": _folder}

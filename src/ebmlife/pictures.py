@@ -1,7 +1,10 @@
 """States as pictures: grids of images, scatter plots of points, and the paper's diagnostic plot."""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -70,17 +73,12 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
     _curve(top_left, updates, energy_difference, "energy difference  U(x+) - U(x-)")
     top_left.axhline(0, color="black", linestyle="--", linewidth=0.8)
     _curve(top_right, updates, gradient, "Langevin gradient magnitude  |grad E|")
-    recent = slice(-5000, None)
-    difference = _unit(energy_difference[recent], centre=False)  # its mean matters: it should be 0
-    slope = _unit(gradient[recent], centre=True)
-    lags = np.arange(-15, 16)
-    bottom_left.bar(lags, [correlation(difference, slope, lag) for lag in lags.tolist()])
+    found = correlations(energy_difference, gradient)
+    bottom_left.bar(list(found.cross), list(found.cross.values()))
     bottom_left.set(title="cross-correlation of both", xlabel="lag in updates")
-    lags = np.arange(16)
-    bottom_right.bar(
-        lags - 0.2, [correlation(difference, difference, lag) for lag in lags.tolist()], 0.4, label="difference"
-    )
-    bottom_right.bar(lags + 0.2, [correlation(slope, slope, lag) for lag in lags.tolist()], 0.4, label="gradient")
+    lags = np.arange(len(found.difference))
+    bottom_right.bar(lags - 0.2, list(found.difference.values()), 0.4, label="difference")
+    bottom_right.bar(lags + 0.2, list(found.gradient.values()), 0.4, label="gradient")
     bottom_right.set(title="auto-correlations", xlabel="lag in updates")
     bottom_right.legend()
     for axes in (bottom_left, bottom_right):
@@ -125,6 +123,119 @@ def curves(lines: dict[str, dict[int, float]], *, title: str, x: str, y: str) ->
     return _rendered(figure)
 
 
+def burn_in(counts: NDArray[np.int64], arrived: dict[int, int], *, mature: int) -> Image.Image:
+    """How often burn-in states have been walked, and how many matured per update. Healthy: both are flat."""
+    figure = _figure(10, 3.6)
+    left, right = figure.subplots(1, 2)
+    left.hist(counts, bins=min(mature + 1, 25), range=(0, mature))
+    left.set(title="burn-in states", xlabel=f"walks since birth (they mature at {mature})", ylabel="states")
+    updates = np.array(list(arrived))
+    window = max(1, len(updates) // 50)  # updates over which arrivals are averaged
+    totals = np.array(list(arrived.values()), dtype=np.float64)
+    rate = (totals[window:] - totals[:-window]) / np.maximum(updates[window:] - updates[:-window], 1)
+    right.plot(updates[window:], rate)
+    right.set(title="matured states that arrive", xlabel="update", ylabel="per update")
+    right.set_ylim(bottom=0)
+    return _rendered(figure)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves over Langevin steps, and the range in which data lie, where there is one."""
+
+    title: str
+    lines: Mapping[str, Sequence[float | None]]
+    band: tuple[float, float] | None = None
+    logarithmic: bool = False
+
+
+def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns: int = 3) -> Image.Image:
+    """Panels side by side, their steps on one logarithmic axis."""
+    rows = math.ceil(len(shown) / columns)
+    figure = _figure(4 * columns, 0.6 + 2.6 * rows)
+    figure.suptitle(title)
+    for i, panel in enumerate(shown):
+        axes = figure.add_subplot(rows, columns, i + 1)
+        for name, values in panel.lines.items():
+            axes.plot(steps, [math.nan if value is None else value for value in values], marker=".", label=name)
+        if panel.band is not None:
+            axes.axhspan(*panel.band, color="grey", alpha=0.3, label="data")
+        axes.set_xscale("symlog", linthresh=1)  # step 0 has its place
+        axes.set(title=panel.title, xlabel="Langevin steps", yscale="log" if panel.logarithmic else "linear")
+        if len(panel.lines) > 1 or panel.band is not None:
+            axes.legend(fontsize=8)
+    return _rendered(figure)
+
+
+def ages(frames: Tensor, steps: Sequence[int], *, most: int = 10) -> Image.Image:
+    """The same chains growing old: frames (len(steps), B, ...), a column for each of at most so many of the steps."""
+    chosen = sorted({round(i * (len(steps) - 1) / (most - 1)) for i in range(most)}) if len(steps) > most else None
+    kept = list(range(len(steps))) if chosen is None else chosen
+    frames, labels = frames[kept], [f"{steps[i]:,}" for i in kept]
+    if frames.ndim == 5:
+        return _image_ages(frames, labels)
+    figure = _figure(1.7 * len(labels), 2.1)
+    for i, (points, label) in enumerate(zip(frames.flatten(2).cpu().numpy(), labels, strict=True)):
+        axes = figure.add_subplot(1, len(labels), i + 1)
+        axes.scatter(points[:, 0], points[:, 1], s=4)
+        axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal", xticks=[], yticks=[], title=label)
+    return _rendered(figure)
+
+
+def _image_ages(frames: Tensor, labels: list[str]) -> Image.Image:
+    count, chains = frames.shape[:2]
+    picture = grid(frames.transpose(0, 1).flatten(0, 1), columns=count)
+    figure = _figure(0.9 * count + 0.2, 0.9 * chains + 0.4)
+    axes = figure.add_subplot()
+    axes.imshow(np.asarray(picture), cmap="gray", vmin=0, vmax=255)
+    tile = (picture.width - 2) / count
+    axes.set_xticks([1 + (i + 0.5) * tile for i in range(count)], labels)
+    axes.set(yticks=[], xlabel="Langevin steps")
+    axes.xaxis.set_ticks_position("top")
+    axes.xaxis.set_label_position("top")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    return _rendered(figure)
+
+
+def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
+    """Log densities (N, N) on [-half, half]^2 side by side: above as densities, on the first one's scale; below as
+    energies, to 12 nats above their lowest."""
+    figure = _figure(2.6 * len(densities), 5.4)
+    axes = figure.subplots(2, len(densities), squeeze=False)
+    highest = next(iter(densities.values())).exp().max().item()
+    box = (-half, half, -half, half)
+    for (name, log_density), above, below in zip(densities.items(), *axes, strict=True):
+        image = log_density.T.cpu().numpy()
+        above.imshow(np.exp(image), origin="lower", extent=box, vmin=0, vmax=highest, cmap="magma")
+        below.imshow(image.max() - image, origin="lower", extent=box, vmin=0, vmax=12, cmap="viridis")
+        above.set(title=name, xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), xticks=[], yticks=[])
+        below.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=[], yticks=[])
+    axes[0, 0].set_ylabel("density")
+    axes[1, 0].set_ylabel("energy")
+    return _rendered(figure)
+
+
+class Correlations(NamedTuple):
+    """By lag in updates."""
+
+    cross: dict[int, float]  # of difference and gradient
+    difference: dict[int, float]  # with itself
+    gradient: dict[int, float]
+
+
+def correlations(energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> Correlations:
+    """Of the last 5,000 updates. The difference's mean is not taken off: it matters, and should be 0."""
+    recent = slice(-5000, None)
+    difference, slope = _unit(energy_difference[recent], centre=False), _unit(gradient[recent], centre=True)
+    both, after = range(-15, 16), range(16)
+    return Correlations(
+        {lag: correlation(difference, slope, lag) for lag in both},
+        {lag: correlation(difference, difference, lag) for lag in after},
+        {lag: correlation(slope, slope, lag) for lag in after},
+    )
+
+
 def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
     """mean of a(t + lag) b(t) over the updates t where both exist, weighted as the authors' plot does (1 / length)."""
     if abs(lag) >= len(a):
@@ -139,14 +250,18 @@ def _unit(values: NDArray[np.float64], *, centre: bool) -> NDArray[np.float64]:
     return values / scale if scale > 0 else values
 
 
+def span(y: NDArray[np.float64]) -> tuple[float, float]:
+    """What to show of a curve: its first values are often off by orders of magnitude and would flatten the rest."""
+    low, high = np.quantile(y[len(y) // 50 :], [0.002, 0.998])
+    return float(low - 0.1 * (high - low) - 1e-9), float(high + 0.1 * (high - low) + 1e-9)
+
+
 def _curve(axes, x: NDArray[np.int64], y: NDArray[np.float64], title: str) -> None:  # type: ignore[no-untyped-def]
     axes.plot(x, y, linewidth=0.5, alpha=0.5)
     window = max(1, len(y) // 100)
     if window > 1:
         axes.plot(x[window - 1 :], np.convolve(y, np.ones(window) / window, "valid"), linewidth=1.5)
-        # The first updates are often off by orders of magnitude and would flatten the rest.
-        low, high = np.quantile(y[len(y) // 50 :], [0.002, 0.998])
-        axes.set_ylim(low - 0.1 * (high - low) - 1e-9, high + 0.1 * (high - low) + 1e-9)
+        axes.set_ylim(*span(y))
     axes.set(title=title, xlabel="update")
 
 

@@ -1,7 +1,7 @@
 """Randomness as an argument: nothing in ebmlife draws from the global generator."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -9,10 +9,15 @@ from torch import Tensor
 Noise = Callable[[Tensor], Tensor]
 
 
+def mixed(seed: int, name: str) -> int:
+    """A seed in [0, 2^63) made of `seed` and `name`: neighbouring ones share nothing."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
 def generator(seed: int, name: str = "", *, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator whose seed mixes `seed` and `name`, so that neighbouring seeds share nothing."""
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return torch.Generator(device).manual_seed(mixed(seed, name))
 
 
 def normal(rng: torch.Generator) -> Noise:
@@ -29,17 +34,46 @@ def seeded(seed: int, *, device: torch.device | str = "cpu") -> Noise:
     return normal(generator(seed, device=device))
 
 
-class Streams:
-    """Independent random streams of one seed, by name: what one part draws never shifts another part's draws."""
+class Lanes:
+    """x -> N(0, I), where each run of states (a lane) draws from a generator of its own.
 
-    def __init__(self, seed: int, *, device: torch.device | str = "cpu") -> None:
+    What a lane draws does not depend on which others walk beside it. Its place in the sequence can be kept and gone
+    back to, which replays the draws.
+    """
+
+    def __init__(self, seeds: Sequence[int], sizes: Sequence[int], *, device: torch.device | str = "cpu") -> None:
+        self._sizes = list(sizes)  # states of each lane
+        self._generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        z = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for lane, rng in zip(torch.split(z, self._sizes), self._generators, strict=True):
+            lane.normal_(generator=rng)
+        return z
+
+    def place(self) -> list[Tensor]:
+        return [rng.get_state() for rng in self._generators]
+
+    def go_to(self, place: Sequence[Tensor]) -> None:
+        for rng, state in zip(self._generators, place, strict=True):
+            rng.set_state(state)
+
+
+class Streams:
+    """Independent random streams of one seed, by name: what one part draws never shifts another part's draws.
+
+    `scope` goes before the names of the streams of one of several processes, which else would all draw alike.
+    """
+
+    def __init__(self, seed: int, *, device: torch.device | str = "cpu", scope: str = "") -> None:
         self.seed = seed
         self.device = device
+        self.scope = scope
         self._streams: dict[str, torch.Generator] = {}
 
     def __getitem__(self, name: str) -> torch.Generator:
         if name not in self._streams:
-            self._streams[name] = generator(self.seed, name, device=self.device)
+            self._streams[name] = generator(self.seed, self.scope + name, device=self.device)
         return self._streams[name]
 
     def state_dict(self) -> dict[str, Tensor]:

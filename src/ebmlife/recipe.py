@@ -18,6 +18,7 @@ from ebmlife.sections import (
     Optimizer,
     Optional,
     Positive,
+    Prior,
     Sampling,
     Section,
     Watch,
@@ -51,6 +52,11 @@ class Recipe(Section):
     remedy: ClassVar[str] = "a lower learning rate (--optimizer.learning_rate)"  # where it diverges
 
     @property
+    def noise_learned(self) -> float:
+        """The standard deviation of the noise on the data whose density is learned."""
+        return 0.0
+
+    @property
     def hash(self) -> str:
         """Names what is learned: all but the fields that are free."""
         learned = _without_later(self.model_dump(mode="json", exclude=FREE))
@@ -65,16 +71,20 @@ class EBMRecipe(Recipe):
     net: Part = part("sngan")
     temperature: Positive
     tau: Annotated[Positive | None, Optional] = None  # of the Gaussian term |x|^2 / (2 tau^2)
+    prior: Annotated[Prior | None, Optional] = None
     langevin: Langevin
     chains: Part
     generator: Annotated[Generator | None, Optional] = None
-    sampling_steps: Count
     explosion: Positive = 1e6  # an energy difference beyond this is a divergence
 
     remedy: ClassVar[str] = (
         "more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
         "more noise on the data (--data_noise)"
     )
+
+    @property
+    def noise_learned(self) -> float:
+        return self.data_noise
 
 
 class GANRecipe(Recipe):
@@ -112,6 +122,10 @@ class ScoreRecipe(Recipe):
     start: Part = part("annealed")
     sampling_steps: Natural = 0
 
+    @property
+    def noise_learned(self) -> float:
+        return self.noise.smallest
+
 
 class FlowRecipe(Recipe):
     """A normalizing flow, by exact maximum likelihood."""
@@ -138,7 +152,7 @@ class RecoveryRecipe(Recipe):
 # May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
 FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers", "test", "test_every"}
 # Fields younger than the first runs, with the values at which all is as it was before: there they leave the hash alone.
-_LATER = {"method": "ebm", "weight_decay": 0, "nesterov": False, "decay_until": None, "train": None}
+_LATER = {"method": "ebm", "prior": None, "weight_decay": 0, "nesterov": False, "decay_until": None, "train": None}
 METHODS: dict[str, type[Recipe]] = {
     "ebm": EBMRecipe,
     "gan": GANRecipe,
@@ -168,6 +182,13 @@ def validate(values: Mapping[str, Any]) -> Recipe:
         raise BadInput(explain(error, METHODS[method])) from error
 
 
+def as_ebm(recipe: Recipe) -> EBMRecipe:
+    """The recipe, for what only EBMs have."""
+    if not isinstance(recipe, EBMRecipe):
+        raise BadInput(f"{recipe.name} is trained by the method {recipe.method!r}; this works for 'ebm' only")
+    return recipe
+
+
 def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
     """The recipe with dotted fields replaced by text, as the command line gives it: {'langevin.steps': '50'}."""
     if changes.get("method", recipe.method) != recipe.method:
@@ -178,7 +199,7 @@ def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
         section = values
         for key in path:
             if not isinstance(section.get(key), dict):
-                raise BadInput(f"unknown field {name!r}{nearest(name, _flat(values))}")
+                raise BadInput(f"unknown field {name!r}{nearest(name, flat(values))}")
             section = section[key]
         if last == "kind" and path and path[-1] != "optimizer" and section.get("kind") not in (None, changes[name]):
             section.clear()  # another kind has other options
@@ -188,12 +209,13 @@ def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
     """'field: old -> new' for all that changes what is learned."""
-    a, b = (_flat(r.model_dump(mode="json", exclude=FREE)) for r in (old, new))
+    a, b = (flat(r.model_dump(mode="json", exclude=FREE)) for r in (old, new))
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{'a': {'b': 1}} -> {'a.b': 1}."""
+    leaves: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return leaves

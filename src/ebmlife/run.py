@@ -1,29 +1,29 @@
 """A run in its folder: begun, stopped by signals, resumed, watched. A kill at any moment loses at most the updates
-since the last checkpoint."""
+since the last checkpoint. Where several ranks share a run, the first one alone writes, but for the others' shards."""
 
-import fcntl
 import json
 import platform
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import torch
 from rich.console import Console
 from torch import Tensor
 
-from ebmlife import build, checkpoint, watch
-from ebmlife.errors import BadInput, Diverged
+from ebmlife import build, checkpoint, shards, watch
+from ebmlife.distributed import ALONE, Ranks
+from ebmlife.errors import BadInput, Diverged, Lost
 from ebmlife.files import sweep, whole
 from ebmlife.loop import Report
 from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
 from ebmlife.starts import FromGenerator
+from ebmlife.stopping import locked, signals
+from ebmlife.weights import can_be_resumed
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,17 @@ class Outcome:
     figures: Report | None  # of the last update made
 
 
-def begin(recipe: Recipe, folder: Path, *, console: Console) -> Outcome:
+def begin(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE) -> Outcome:
     """A new run in a new folder."""
-    if folder.exists():
-        raise BadInput(f"{folder} exists already; choose another --out, or go on with: ebmlife resume {folder}")
-    training = _build(recipe)  # before anything is written: most mistakes show here
-    _make_folder(folder, recipe)
-    with _alone(folder):
-        return _work(training, folder, console)
+    with ranks.together():
+        if ranks.first and folder.exists():
+            raise BadInput(f"{folder} exists already; choose another --out, or go on with: ebmlife resume {folder}")
+        training = _build(recipe, ranks)  # before anything is written: most mistakes show here
+    with ranks.together():
+        if ranks.first:
+            _make_folder(folder, recipe)
+    with _alone(folder, ranks):
+        return _work(training, folder, console, ranks)
 
 
 def resume(
@@ -51,35 +54,57 @@ def resume(
     allow_changes: bool = False,
     from_update: int | None = None,
     console: Console,
+    ranks: Ranks = ALONE,
 ) -> Outcome:
     """Goes on from the newest checkpoint (or that of `from_update`) with the run's recipe, changed by `change`."""
-    with _alone(folder):
-        old = read_recipe(folder)
-        new = build.resolve(change(old))
-        at = checkpoint.choose(folder, from_update) or 0  # 0: killed before its first checkpoint
-        state = checkpoint.load(checkpoint.path(folder, at))[0] if at else None
-        saved = validate(state["recipe"]) if state else old
-        changes = differences(saved, new)
-        if changes and not allow_changes:
-            raise BadInput(
-                f"the recipe is not that of the checkpoint at update {at}: {'; '.join(changes)}; "
-                "take the change back, or add --allow-changes"
-            )
-        if new.updates < at:
-            raise BadInput(f"{folder} is at update {at} already; --updates must not be less, got {new.updates}")
-        training = _build(new, resumed=state is not None)
-        if state is not None:
-            _restore(training, state, changes)
-        checkpoint.abandon(folder, after=at)
-        _write_recipe(folder, new)
+    with _alone(folder, ranks):
+        with ranks.together():
+            old = read_recipe(folder)
+            new = build.resolve(change(old))
+            at = checkpoint.choose(folder, from_update) or 0  # 0: killed before its first checkpoint
+            place = checkpoint.path(folder, at)
+            state, manifest = checkpoint.load(place) if checkpoint.updates(folder) else (None, {})
+            if state is not None and not can_be_resumed(state):
+                raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
+            changes = differences(validate(state["recipe"]) if state else old, new)
+            _check_changes(folder, at, new, changes, allow_changes)
+            training = _build(new, ranks, resumed=state)
+            if state is not None:
+                saved, device = shards.saved_by(manifest), training.model.device
+                mine = shards.localise(state, place, saved=saved, ranks=ranks, device=device)
+                _restore(training, mine, changes)
+                if saved != ranks.count:
+                    console.print(_split_anew(saved, ranks.count), soft_wrap=True)
+        with ranks.together():
+            if ranks.first:
+                checkpoint.abandon(folder, after=at)
+                _write_recipe(folder, new)
         if state is not None and changes:
-            _save(training, folder)  # under the new recipe, or a kill would leave a checkpoint of the old one
-        return _work(training, folder, console)
+            _save(training, folder, ranks)  # under the new recipe, or a kill would leave a checkpoint of the old one
+        return _work(training, folder, console, ranks)
 
 
-def _build(recipe: Recipe, *, resumed: bool = False) -> build.Training:
-    torch.manual_seed(recipe.seed)  # nothing here draws from the global generator, but a user's network may (dropout)
-    return build.training(recipe, resumed=resumed)
+def _check_changes(folder: Path, at: int, new: Recipe, changes: list[str], allowed: bool) -> None:
+    if changes and not allowed:
+        raise BadInput(
+            f"the recipe is not that of the checkpoint at update {at}: {'; '.join(changes)}; "
+            "take the change back, or add --allow-changes"
+        )
+    if new.updates < at:
+        raise BadInput(f"{folder} is at update {at} already; --updates must not be less, got {new.updates}")
+
+
+def _split_anew(saved: int, count: int) -> str:
+    return (
+        f"saved by {saved} {'rank' if saved == 1 else 'ranks'}, goes on with {count}: the banks are split anew and "
+        "random streams begin anew, so that the bits are not those of a run that kept its number of ranks"
+    )
+
+
+def _build(recipe: Recipe, ranks: Ranks, *, resumed: dict[str, Any] | None = None) -> build.Training:
+    # Nothing here draws from the global generator, but a user's network may (dropout).
+    torch.manual_seed(generator(recipe.seed, build.scope(ranks)).initial_seed() if ranks.count > 1 else recipe.seed)
+    return build.training(recipe, resumed=resumed, ranks=ranks)
 
 
 def _restore(training: build.Training, state: dict[str, Any], changes: list[str]) -> None:
@@ -96,42 +121,60 @@ def read_recipe(folder: Path) -> Recipe:
         raise BadInput(f"{folder / 'recipe.json'} cannot be used: {error}") from error
 
 
-def _work(training: build.Training, folder: Path, console: Console) -> Outcome:
+def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks) -> Outcome:
     trainer, recipe = training.trainer, training.model.recipe
     last: list[Report] = []
 
     def save_when_due(figures: Report) -> None:
         last[:] = [figures]
-        if figures.update % recipe.checkpoint.every == 0 or figures.update == recipe.updates or stop.wanted:
-            _save(training, folder)
-        if stop.wanted:
+        stopping = ranks.any(stop.wanted)  # a signal may reach one rank before the others
+        if figures.update % recipe.checkpoint.every == 0 or figures.update == recipe.updates or stopping:
+            _save(training, folder, ranks)
+        if stopping:
             raise _Stopped
 
     with ExitStack() as stack:
-        stop = stack.enter_context(_signals())
-        log = watch.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
-        every = recipe.watch.tensorboard_every
-        board = watch.Board(folder / "tensorboard", trainer.chains, every=every, after=trainer.update)
-        for open_file in (log, board):
-            stack.callback(open_file.close)
-        bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))
-        pictures = watch.Pictures(folder, _sources(training), every=recipe.watch.pictures_every)
+        stop = stack.enter_context(signals())
+        watchers = _watchers(training, folder, console, stack) if ranks.first else []
         try:
-            trainer.fit(recipe.updates, after=[log, board, bar, pictures, save_when_due])
+            trainer.fit(recipe.updates, after=[*watchers, save_when_due])
         except _Stopped:
             return Outcome(folder, trainer.update, finished=False, figures=last[0])
         except Diverged as error:
             helps = f"what usually helps: {recipe.remedy}; resume takes such a change with --allow-changes"
             raise Diverged(f"{error}; {_last_good(folder)}; {helps}") from error
-        pictures.draw(trainer.update)
+        except Lost as error:
+            raise Lost(f"{error}; {_last_good(folder)}; start all again with `ebmlife resume {folder}`") from error
+        if ranks.first:
+            watch.Pictures(folder, _sources(training), trainer.chains, every=1).draw(trainer.update)
     return Outcome(folder, trainer.update, finished=True, figures=last[0] if last else None)
 
 
-def _save(training: build.Training, folder: Path) -> None:
+def _watchers(
+    training: build.Training, folder: Path, console: Console, stack: ExitStack
+) -> list[Callable[[Report], None]]:
+    trainer, recipe = training.trainer, training.model.recipe
+    log = watch.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
+    every = recipe.watch.tensorboard_every
+    board = watch.Board(folder / "tensorboard", trainer.chains, every=every, after=trainer.update)
+    for open_file in (log, board):
+        stack.callback(open_file.close)
+    bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))
+    pictures = watch.Pictures(folder, _sources(training), trainer.chains, every=recipe.watch.pictures_every)
+    return [log, board, bar, pictures]
+
+
+def _save(training: build.Training, folder: Path, ranks: Ranks) -> None:
     update, recipe = training.trainer.update, training.model.recipe
+    place, state = checkpoint.path(folder, update), training.state_dict()
     about = {"update": update, "recipe_hash": recipe.hash, "versions": _versions()}
-    checkpoint.save(checkpoint.path(folder, update), training.state_dict(), about=about)
-    checkpoint.prune(folder, keep=recipe.checkpoint.keep, keep_every=recipe.checkpoint.keep_every)
+    with ranks.together():
+        if not ranks.first:
+            checkpoint.save_shard(place, shards.of(state), rank=ranks.rank)
+    with ranks.together():
+        if ranks.first:
+            checkpoint.save(place, state, about=about, ranks=ranks.count)
+            checkpoint.prune(folder, keep=recipe.checkpoint.keep, keep_every=recipe.checkpoint.keep_every)
 
 
 def _sources(training: build.Training) -> dict[str, Callable[[], Tensor]]:
@@ -167,45 +210,24 @@ def _write_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Two processes in one run folder would tear it apart; the lock dies with its process."""
+def _alone(folder: Path, ranks: Ranks = ALONE) -> Iterator[None]:
+    """Two processes in one run folder would tear it apart, unless they are ranks; the lock dies with the first one."""
+    with ExitStack() as stack:
+        with ranks.together():
+            if ranks.first:
+                stack.enter_context(_locked(folder))
+        yield
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
     if not (folder / "recipe.json").is_file():
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
-    with (folder / ".lock").open("w") as stream:
-        _lock(stream, folder)
+    with locked(folder):
         sweep(folder)
         sweep(folder / "checkpoints")
         yield
 
 
-def _lock(stream: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BadInput(f"{folder} is in use by another process; wait for it or stop it") from error
-
-
 class _Stopped(Exception):
     pass
-
-
-@dataclass
-class _Stop:
-    wanted: bool = False
-
-
-@contextmanager
-def _signals() -> Iterator[_Stop]:
-    """Within: SIGINT and SIGTERM ask for a stop after the update under way; a second one kills as usual."""
-    stop = _Stop()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.wanted = True
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

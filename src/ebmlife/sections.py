@@ -105,6 +105,13 @@ class Generator(Section):
     run: Annotated[str | None, Optional] = None  # take the weights of this run's generator, or of a .safetensors file
 
 
+class Prior(Section):
+    """A trained energy that is added to the learned one and does not learn."""
+
+    run: str
+    temperature: Annotated[Positive | None, Optional] = None  # None: that of the run
+
+
 class Noise(Section):
     """Noise levels, geometric from the largest to the smallest; standard deviations."""
 

@@ -10,14 +10,15 @@ from ebmlife.chains import Chains
 from ebmlife.data import Batches
 from ebmlife.energy import Energy
 from ebmlife.errors import Diverged
-from ebmlife.learner import Learner
+from ebmlife.learner import Average, Learner, alone
 from ebmlife.loop import Loop, Report
 from ebmlife.randomness import Noise
 
 
 @dataclass(frozen=True)
 class Figures(Report):
-    """What one update was like; energies are those of the trainable term, divided by the temperature."""
+    """What one update was like; energies are those of the trainable term, divided by the temperature. All but `update`
+    are means over the processes that share the work."""
 
     headline: ClassVar[str] = "energy_difference"
 
@@ -44,40 +45,51 @@ class Trainer(Loop[Figures]):
         noise: Noise = torch.randn_like,
         explosion: float = 1e6,  # an energy difference beyond this is a divergence
         device: torch.device | str = "cpu",
+        average: Average = alone,
     ) -> None:
         self.batches, self.chains, self.learned, self.energy = batches, chains, learned, energy
         self.ebm, self.generator = ebm, generator
         self.data_noise, self.noise, self.explosion, self.device = data_noise, noise, explosion, device
+        self.average = average
 
     def step(self) -> Figures:
         """One update: theta <- theta - lr * grad [mean U(x+) - mean U(x-)], eq. (2) of the paper."""
         data = self.batches.next().to(self.device)
+        waited = torch.tensor(self.batches.waited())
         data = data + self.data_noise * self.noise(data)
         negatives = self.chains.step(self.energy, len(data), update=self.update)
         energies = self.learned(torch.cat([data, negatives.x]))
         of_data, of_samples = energies.view(2, -1).mean(1)
-        self._check(of_data, of_samples)
+        seen = self._agreed(of_data, of_samples, of_data - of_samples, negatives.info.gradient, waited)
+        self._check(*seen[:3])
         self.ebm.descend(of_data - of_samples, update=self.update)
         generator_loss = None
         if self.generator is not None and negatives.z is not None:
             loss = reconstruction(self.generator.net(negatives.z), negatives.x)
             self.generator.descend(loss, update=self.update)
-            generator_loss = loss.item()
+            (generator_loss,) = self._agreed(loss)
         self.update += 1
         return Figures(
             update=self.update,
-            energy_difference=(of_data - of_samples).item(),
-            energy_data=of_data.item(),
-            energy_samples=of_samples.item(),
-            gradient=negatives.info.gradient.item(),
+            energy_data=seen[0],
+            energy_samples=seen[1],
+            energy_difference=seen[2],
+            gradient=seen[3],
             generator_loss=generator_loss,
+            data_seconds=seen[4],
         )
 
-    def _check(self, of_data: Tensor, of_samples: Tensor) -> None:
-        for name, value in (("data", of_data.item()), ("samples", of_samples.item())):
+    def _agreed(self, *numbers: Tensor) -> list[float]:
+        """Means over the processes that share the work, so that all of them see, and judge, the same."""
+        means = torch.stack([number.detach().to(self.device, torch.float32) for number in numbers])
+        self.average([means])
+        agreed: list[float] = means.tolist()
+        return agreed
+
+    def _check(self, of_data: float, of_samples: float, difference: float) -> None:
+        for name, value in (("data", of_data), ("samples", of_samples)):
             if not abs(value) < float("inf"):  # NaN compares false
                 raise Diverged(f"the energy of the {name} is {value} at update {self.update}")
-        difference = (of_data - of_samples).item()
         if abs(difference) > self.explosion:
             raise Diverged(
                 f"the energy difference is {difference:.3g} at update {self.update}, beyond {self.explosion:.0e}"

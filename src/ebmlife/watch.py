@@ -15,9 +15,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from ebmlife import pictures
-from ebmlife.chains import Chains
+from ebmlife.chains import Chains, Maturing
 from ebmlife.files import whole
 from ebmlife.loop import Report
+
+TIMES = ("updates_per_second", "data_seconds")  # of a line of the log: what differs between equal runs
 
 
 class Speed:
@@ -66,15 +68,19 @@ def read_log(file: Path) -> list[dict[str, Any]]:
 
 def record(figures: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
     """What is logged of an update."""
-    return asdict(figures) | {"updates_per_second": round(speed, 3)} | ages(chains)
+    times = {"data_seconds": round(figures.data_seconds, 6), "updates_per_second": round(speed, 3)}
+    return asdict(figures) | times | ages(chains)
 
 
 def ages(chains: Chains | None) -> dict[str, float]:
-    """How often the bank's states have been walked since their birth."""
+    """How often the bank's states have been walked since their birth; of maturing ones, the burn-in's too."""
     if chains is None or chains.bank is None:
         return {}
     age = chains.bank.age.double()
-    return {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
+    seen = {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
+    if isinstance(chains, Maturing):
+        seen |= {"burn_in_age_mean": round(chains.burn_in.age.double().mean().item(), 3), "arrived": chains.arrived}
+    return seen
 
 
 class Board:
@@ -92,16 +98,21 @@ class Board:
             for name, value in record(figures, self._chains, speed).items():
                 if name != "update" and value is not None:
                     self._writer.add_scalar(name, value, figures.update)
+            if isinstance(self._chains, Maturing):
+                self._writer.add_histogram("burn_in_age", self._chains.burn_in.age, figures.update)
 
     def close(self) -> None:
         self._writer.close()
 
 
 class Pictures:
-    """pictures/: grids of fresh samples, of the bank and of the generator, and the diagnostic plot, at intervals."""
+    """pictures/: grids of fresh samples, of the bank and of the generator, and the diagnostic plot, at intervals; of
+    maturing chains also burn-in.png."""
 
-    def __init__(self, run: Path, sources: dict[str, Callable[[], Tensor]], *, every: int) -> None:
-        self._run, self._sources, self._every = run, sources, every
+    def __init__(
+        self, run: Path, sources: dict[str, Callable[[], Tensor]], chains: Chains | None, *, every: int
+    ) -> None:
+        self._run, self._sources, self._chains, self._every = run, sources, chains, every
 
     def __call__(self, figures: Report) -> None:
         if figures.update % self._every == 0:
@@ -111,6 +122,8 @@ class Pictures:
         for name, source in self._sources.items():
             pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", pictures.draw(source()))
         draw_diagnostics(self._run)
+        if isinstance(self._chains, Maturing):
+            _draw_burn_in(self._run, self._chains)
 
 
 def draw_diagnostics(run: Path) -> Path:
@@ -120,9 +133,15 @@ def draw_diagnostics(run: Path) -> Path:
     if lines and {"energy_difference", "gradient"} <= lines[0].keys():
         pictures.save(file, pictures.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
     elif lines:
-        columns = {name: _points(lines, name) for name in lines[0] if name not in ("update", "updates_per_second")}
+        columns = {name: _points(lines, name) for name in lines[0] if name not in ("update", *TIMES)}
         pictures.save(file, pictures.progress({name: points for name, points in columns.items() if points}))
     return file
+
+
+def _draw_burn_in(run: Path, chains: Maturing) -> None:
+    arrived = {line["update"]: line["arrived"] for line in read_log(run / "log.jsonl") if "arrived" in line}
+    picture = pictures.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
+    pictures.save(run / "burn-in.png", picture)
 
 
 def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
@@ -134,31 +153,35 @@ def _points(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
 
 
 class Bar:
-    """A progress bar with step, headline figure, speed and time left; plain lines where there is no terminal."""
+    """A progress bar with step, headline figure, speed and time left; plain lines where there is no terminal. It says
+    what share of the time is spent waiting for data, where that is more than a twentieth."""
 
     def __init__(self, *, done: int, updates: int, console: Console) -> None:
         self._console, self._updates, self._speed, self._spoke = console, updates, Speed(), time.monotonic()
+        self._waiting = 0.0
         self._progress = Progress(
             TextColumn("update {task.completed}/{task.total}"),
             BarColumn(bar_width=12),
             TextColumn("{task.fields[headline]}"),
-            TextColumn("{task.fields[speed]:.1f}/s"),
+            TextColumn("{task.fields[speed]:.1f}/s{task.fields[waiting]}"),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=updates, completed=done, headline="", speed=0.0)
+        self._task = self._progress.add_task("", total=updates, completed=done, headline="", speed=0.0, waiting="")
 
     def __call__(self, figures: Report) -> None:
         speed = self._speed()
         headline = f"{figures.headline.replace('_', ' ')} {getattr(figures, figures.headline):+.3f}"
-        self._progress.update(self._task, completed=figures.update, headline=headline, speed=speed)
+        self._waiting += 0.1 * (min(1.0, figures.data_seconds * speed) - self._waiting)  # over the last tens of updates
+        waiting = f", {self._waiting:.0%} waiting for data" if self._waiting > 0.05 else ""
+        self._progress.update(self._task, completed=figures.update, headline=headline, speed=speed, waiting=waiting)
         if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
             self._spoke = time.monotonic()
             left = (self._updates - figures.update) / speed
             self._console.print(
-                f"update {figures.update}/{self._updates}  {headline}  {speed:.1f}/s  {left:.0f} s left"
+                f"update {figures.update}/{self._updates}  {headline}  {speed:.1f}/s{waiting}  {left:.0f} s left"
             )
 
     def __enter__(self) -> Self:

@@ -1,5 +1,4 @@
 import importlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ N = 1203  # images a file in these tests; more than cPickle's 1000 to a list of 
 
 @pytest.fixture(autouse=True)
 def _small_files(request, monkeypatch):
-    if "official" not in request.fixturenames:
+    if "official_cifar10" not in request.fixturenames:
         monkeypatch.setattr(importlib.import_module("ebmlife.data.cifar10"), "IMAGES_PER_FILE", N)
 
 
@@ -171,22 +170,13 @@ def test_other_pickles_are_refused(tmp_path, batches, bad, reason):
         cifar10(tmp_path, train=False)
 
 
-@pytest.fixture
-def official():
-    default = Path("~/.cache/ebmlife/cifar-10-batches-bin").expanduser()
-    place = Path(os.environ.get("EBMLIFE_CIFAR10", default))
-    if not place.is_dir():
-        pytest.skip(f"CIFAR-10 is not at {place}; EBMLIFE_CIFAR10 can name another folder")
-    return place
-
-
-def test_the_official_files(official):
-    data = cifar10(official, train=False)
+def test_the_official_files(official_cifar10):
+    data = cifar10(official_cifar10, train=False)
     assert len(data) == 10_000
     assert torch.equal(torch.bincount(data.labels), torch.full((10,), 1000))
     assert data.labels[:5].tolist() == [3, 8, 8, 0, 6]  # cat, ship, ship, airplane, frog
     # The published channel means of CIFAR-10, which a permuted layout would not give.
-    train = cifar10(official)
+    train = cifar10(official_cifar10)
     assert len(train) == 50_000
     means = train.items.double().mean((0, 2, 3)) / 255
     assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)

@@ -186,6 +186,14 @@ def test_crops_are_shifts_with_a_black_border():
     assert not torch.equal(Batches(data, size=400, seed=1, crop=1).next(), batch)
 
 
+def test_parts_of_a_batch_are_cropped_as_the_whole_is():
+    data = InMemory(torch.rand(40, 1, 4, 4))
+    options = {"size": 20, "seed": 0, "flip": True, "crop": 2}
+    whole = Batches(data, **options).next()
+    parts = [Batches(data, **options, part=part).next() for part in (slice(10), slice(10, 20))]
+    assert torch.equal(torch.cat(parts), whole)
+
+
 @pytest.mark.parametrize("crop", [-1, 2, 9])
 def test_crops_beyond_the_image_are_refused(crop):
     with pytest.raises(BadInput, match="crop must leave some"):

@@ -106,3 +106,16 @@ def test_unknown_toys_are_refused_with_a_hint():
         toy("ring")
     with pytest.raises(BadInput, match="n >= 1"):
         toy("rings", n=0)
+
+
+@pytest.mark.parametrize(
+    ("density", "points", "regions"),
+    [
+        (Mixture(count=4), [[0.7, 0.1], [0.0, 1.0], [-2.0, 0.0], [0.1, -0.5]], [0, 1, 2, 3]),
+        (Rings(), [[0.0, 0.1], [0.5, 0.0], [0.0, -0.8]], [0, 1, 2]),
+        (Spirals(), Spirals().curve()[[0, 159, 160, 319]].tolist(), [0, 0, 1, 1]),
+    ],
+)
+def test_every_point_belongs_to_the_nearest_region(density, points, regions):
+    assert density.region(torch.tensor(points)).tolist() == regions
+    assert density.regions == len(set(regions))

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from ebmlife.data import cifar10
 from ebmlife.errors import BadInput
 from ebmlife.exam.frechet import frechet_distance, moments
 
@@ -45,6 +47,23 @@ def test_distance_grows_with_noise() -> None:
     assert distances == sorted(distances)
     assert distances[-1] > 50
     assert distances[0] == pytest.approx(0, abs=0.1)
+
+
+def test_real_images_score_as_fid_is_known_to(official_cifar10: Path) -> None:
+    """At small counts: disjoint sets of real images are near, nearer the more there are; blur and noise are far."""
+    data, net, n = cifar10(official_cifar10, train=False), inception(), 60
+    one, other = (net.of([data.take(torch.arange(first, first + n))]) for first in (0, n))
+    images = data.take(torch.arange(n, 2 * n))
+    coarser = [F.interpolate(F.avg_pool2d(images, k), size=32, mode="bilinear") for k in (2, 8)]
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+    def distance(features: Tensor, reference: Tensor = one) -> float:
+        return frechet_distance(moments([reference]), moments([features]))
+
+    near, *blurred, far = (distance(features) for features in (other, *(net.of([x]) for x in (*coarser, noise))))
+    assert near < distance(other[: n // 2], one[: n // 2])
+    assert near < blurred[0] < blurred[1] < far
+    assert far > 300
 
 
 def test_scores_carry_their_sample_size_and_refuse_too_few() -> None:

@@ -200,7 +200,7 @@ def test_generators_that_do_not_fit_are_one_clear_line(function: str, message: s
 @pytest.mark.parametrize(
     ("origin", "message"),
     [
-        ("nowhere", r"generator\.run nowhere: no run is there; .*ebmlife train .*--start\.kind data"),
+        ("nowhere", r"generator\.run nowhere holds no checkpoint; make it first: ebmlife train .*--start\.kind data"),
         ("nowhere.safetensors", "cannot be read as safetensors"),
     ],
 )

@@ -1,14 +1,12 @@
 """Maximum likelihood by Langevin sampling: shortrun, midrun and longrun."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
+from ebmlife.build.other import find_prior, other_generator, restored_prior
 from ebmlife.build.parts import (
     CHAINS,
     DATA,
@@ -21,18 +19,23 @@ from ebmlife.build.parts import (
     learner,
     make_networks,
 )
-from ebmlife.build.training import Training, frozen_or_learned
+from ebmlife.build.training import Training, frozen_or_learned, scope, weights_of
 from ebmlife.chains import Chains
 from ebmlife.data import Batches, Dataset
+from ebmlife.distributed import Ranks
 from ebmlife.energy import Energy, gaussian, tempered, total
 from ebmlife.errors import BadInput
 from ebmlife.langevin import Walk
 from ebmlife.model import Model
+from ebmlife.nets.batch_norm import share_batch_norm
 from ebmlife.prepare import prepare
+from ebmlife.prior import FixedPrior
 from ebmlife.randomness import Streams, normal
-from ebmlife.recipe import EBMRecipe
+from ebmlife.recipe import EBMRecipe, Part, part
 from ebmlife.starts import Start
 from ebmlife.trainer import Trainer
+
+_BANKS = ("size", "burn_in_size")  # options of chains that count states
 
 
 def resolve(recipe: EBMRecipe) -> EBMRecipe:
@@ -47,36 +50,55 @@ def resolve(recipe: EBMRecipe) -> EBMRecipe:
     return recipe.model_copy(update=parts)
 
 
-def training(recipe: EBMRecipe, *, resumed: bool) -> Training:
-    for name in ("size", "burn_in_size"):
-        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
-            raise BadInput(
-                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
-            )
+def training(recipe: EBMRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training:
+    _check_sizes(recipe, ranks)
     device = find_device(recipe.device)
-    dataset: Dataset = DATA.make(recipe.data)
-    streams = Streams(recipe.seed, device=device)
-    net, maker = networks(_self_contained(recipe) if resumed else recipe, dataset.shape, device)
-    ebm = learner(net, recipe.optimizer)
+    with ranks.leading():
+        dataset: Dataset = DATA.make(recipe.data)
+    prior = find_prior(recipe, dataset.shape, device, resumed)
+    streams = Streams(recipe.seed, device=device, scope=scope(ranks))
+    net, maker = networks(recipe if resumed is None else self_contained(recipe), dataset.shape, device)
+    ebm = learner(net, recipe.optimizer, ranks)
     options = recipe.generator.optimizer if recipe.generator else None
-    generator = learner(maker.train(), options) if maker and options else None
+    if maker and options and ranks.count > 1:
+        share_batch_norm(maker, ranks)
+    generator = learner(maker.train(), options, ranks) if maker and options else None
     start: Start = STARTS.make(recipe.start, shape=dataset.shape, dataset=dataset, generator=maker)
-    chains: Chains = CHAINS.make(recipe.chains, start=start, walk=_walk(recipe, streams), streams=streams)
+    shared = _shared(recipe.chains, ranks)
+    chains: Chains = CHAINS.make(shared, start=start, walk=_walk(recipe, streams), streams=streams)
+    whose = ranks.part(recipe.batch)
     trainer = Trainer(
-        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers),
+        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers, part=whose),
         chains,
         learned=tempered(net, recipe.temperature),
-        energy=_energy(net, recipe),
+        energy=energy_of(net, recipe, prior),
         ebm=ebm,
         generator=generator,
         data_noise=recipe.data_noise,
         noise=normal(streams["data noise"]),
         explosion=recipe.explosion,
         device=device,
+        average=ranks.average,
     )
     averaged = generator.ema.eval() if generator else maker
-    model = _model(recipe, ebm.ema, averaged, dataset.shape, device, lambda: dataset)
+    model = _model(recipe, ebm.ema, averaged, prior, dataset.shape, device, lambda: dataset)
     return Training(trainer, streams, model, frozen_generator=None if generator else maker)
+
+
+def _check_sizes(recipe: EBMRecipe, ranks: Ranks) -> None:
+    if recipe.batch % ranks.count:
+        raise BadInput(f"a batch of {recipe.batch} cannot be split evenly over {ranks.count} ranks; choose another")
+    for name in _BANKS:
+        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
+            raise BadInput(
+                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
+            )
+
+
+def _shared(chains: Part, ranks: Ranks) -> Part:
+    """The chains of one rank: all ranks together hold as many states as the recipe says."""
+    sizes = {name: ranks.share(size) for name, size in chains.options.items() if name in _BANKS}
+    return part(chains.kind, **chains.options | sizes)
 
 
 def _walk(recipe: EBMRecipe, streams: Streams) -> Walk:
@@ -96,39 +118,18 @@ def networks(recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device) ->
     return net, maker
 
 
-def other_generator(origin: str) -> dict[str, Tensor]:
-    """The weights of another run's generator, or those in a file."""
-    from ebmlife.build import load  # of the package around: a run may name another
-
-    if origin.endswith(".safetensors"):
-        try:
-            weights: dict[str, Tensor] = load_file(Path(origin).expanduser())
-            return weights
-        except (OSError, SafetensorError) as error:
-            raise BadInput(f"generator.run {origin}: cannot be read as safetensors ({error})") from error
-    if not Path(origin).is_dir():
-        raise BadInput(
-            f"generator.run {origin}: no run is there; make one (ebmlife train NAME-gan --out {origin}), name another, "
-            "or begin with data: --start.kind data --generator none"
-        )
-    other = load(origin).generator
-    if other is None:
-        raise BadInput(f"generator.run {origin} has no generator; name a run that has one")
-    return other.state_dict()
-
-
 def model(
     recipe: EBMRecipe, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
 ) -> Model:
-    net, maker = networks(_self_contained(recipe), shape, device)
-    weights = "ema" if averaged else "net"
-    fit_weights(net, state["trainer"]["ebm"][weights], "the checkpoint")
+    net, maker = networks(self_contained(recipe), shape, device)
+    fit_weights(net, weights_of(state["trainer"]["ebm"], averaged=averaged), "the checkpoint")
     if maker is not None:
-        fit_weights(maker, frozen_or_learned(state, weights), "the checkpoint")
-    return _model(recipe, net, maker, shape, device, lambda: DATA.make(recipe.data))
+        fit_weights(maker, frozen_or_learned(state, averaged=averaged), "the checkpoint")
+    prior = restored_prior(state, shape, device)
+    return _model(recipe, net, maker, prior, shape, device, lambda: DATA.make(recipe.data))
 
 
-def _self_contained(recipe: EBMRecipe) -> EBMRecipe:
+def self_contained(recipe: EBMRecipe) -> EBMRecipe:
     """For weights from a checkpoint: the run that the generator once came from need not be there any more."""
     if recipe.generator is None:
         return recipe
@@ -139,15 +140,27 @@ def _model(
     recipe: EBMRecipe,
     net: nn.Module,
     maker: nn.Module | None,
+    prior: FixedPrior | None,
     shape: tuple[int, ...],
     device: torch.device,
     dataset: Callable[[], Dataset],
 ) -> Model:
     start = deferred(STARTS, recipe.start, dataset, shape=shape, generator=maker)
-    return Model(net, _energy(net, recipe), maker, start, recipe, shape, device)
+    return Model(net, energy_of(net, recipe, prior), maker, start, recipe, shape, device, prior)
 
 
-def _energy(net: nn.Module, recipe: EBMRecipe) -> Energy:
-    """What chains walk on: net(x) / temperature [+ |x|^2 / (2 tau^2)]."""
-    learned = prepare(net, temperature=recipe.temperature, precision=recipe.langevin.precision)
-    return learned if recipe.tau is None else total(learned, gaussian(recipe.tau))
+def energy_of(
+    net: nn.Module, recipe: EBMRecipe, prior: FixedPrior | None = None, evaluation_temperature: float = 1.0
+) -> Energy:
+    """What chains walk on:
+
+    (net(x) / temperature [+ prior(x) / prior.temperature]) / evaluation_temperature [+ |x|^2 / (2 tau^2)].
+    """
+    precision = recipe.langevin.precision
+    terms = [prepare(net, temperature=recipe.temperature, precision=precision)]
+    if prior is not None:
+        terms.append(prepare(prior.net, temperature=prior.temperature, precision=precision))
+    energy = total(*terms)
+    if evaluation_temperature != 1:
+        energy = tempered(energy, evaluation_temperature)
+    return energy if recipe.tau is None else total(energy, gaussian(recipe.tau))

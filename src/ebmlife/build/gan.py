@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ebmlife.build.ebm import other_generator
+from ebmlife.build.other import other_generator
 from ebmlife.build.parts import (
     DATA,
     DISCRIMINATORS,
@@ -18,8 +18,9 @@ from ebmlife.build.parts import (
     learner,
     make_networks,
 )
-from ebmlife.build.training import Training
+from ebmlife.build.training import Training, check_alone, weights_of
 from ebmlife.data import Batches, Dataset
+from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.methods.gan import CriticEnergy, GANTrainer
 from ebmlife.model import Model
@@ -35,13 +36,14 @@ def resolve(recipe: GANRecipe) -> GANRecipe:
     return recipe.model_copy(update={**parts, "generator": generator})
 
 
-def training(recipe: GANRecipe, *, resumed: bool) -> Training:
+def training(recipe: GANRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training:
+    check_alone(recipe, ranks)
     assert recipe.generator.optimizer is not None
     device = find_device(recipe.device)
     dataset: Dataset = DATA.make(recipe.data)
     streams = Streams(recipe.seed, device=device)
     net, maker = _networks(recipe, dataset.shape, device)
-    if recipe.generator.run is not None and not resumed:
+    if recipe.generator.run is not None and resumed is None:
         fit_weights(maker, other_generator(recipe.generator.run), f"the generator of {recipe.generator.run}")
     discriminator, generator = (
         learner(net.train(), recipe.optimizer),
@@ -64,9 +66,8 @@ def model(
     recipe: GANRecipe, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
 ) -> Model:
     net, maker = _networks(recipe, shape, device)
-    weights = "ema" if averaged else "net"
-    fit_weights(net, state["trainer"]["discriminator"][weights], "the checkpoint")
-    fit_weights(maker, state["trainer"]["generator"][weights], "the checkpoint")
+    for network, learned in ((net, "discriminator"), (maker, "generator")):
+        fit_weights(network, weights_of(state["trainer"][learned], averaged=averaged), "the checkpoint")
     return _model(recipe, net, maker, shape, device, lambda: DATA.make(recipe.data))
 
 

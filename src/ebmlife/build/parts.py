@@ -10,11 +10,15 @@ from torch import Tensor, nn
 from ebmlife.calls import find_call
 from ebmlife.chains import Fresh, Maturing, Persistent
 from ebmlife.data import Dataset, InMemory, cifar10, digits, download, folder, toy
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput, at_least
 from ebmlife.kinds import Kinds
 from ebmlife.learner import Learner
 from ebmlife.nets import (
+    BigGANEnergy,
+    BigGANGenerator,
     CIFARResNet,
+    FlatEnergy,
     Glow,
     PerceptronEnergy,
     PerceptronGenerator,
@@ -79,9 +83,25 @@ class _Called(nn.Module):
 _images = folder  # `folder` is also the name of an option
 DATA = Kinds("data", {"digits": digits, "toy": toy, "cifar10": _cifar10, "folder": _folder})
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
-NETS = Kinds("net", {"sngan": SNGANEnergy, "perceptron": PerceptronEnergy}, _OF_IMAGE)
+NETS = Kinds(
+    "net",
+    {
+        "sngan": SNGANEnergy,
+        "biggan": BigGANEnergy,
+        "perceptron": PerceptronEnergy,
+        "flat": FlatEnergy,
+    },
+    _OF_IMAGE,
+)
 GENERATORS = Kinds(
-    "generator.net", {"sngan": SNGANGenerator, "perceptron": PerceptronGenerator, "python": _Called}, _OF_IMAGE
+    "generator.net",
+    {
+        "sngan": SNGANGenerator,
+        "biggan": BigGANGenerator,
+        "perceptron": PerceptronGenerator,
+        "python": _Called,
+    },
+    _OF_IMAGE,
 )
 DISCRIMINATORS = Kinds("net", {"sngan": SNGANDiscriminator}, _OF_IMAGE)
 CLASSIFIERS = Kinds("net", {"wide-resnet": WideResNet, "resnet": CIFARResNet}, _OF_IMAGE)
@@ -121,23 +141,34 @@ def make_networks(
     *chosen: tuple[Kinds, Part], seed: int, shape: tuple[int, ...], device: torch.device
 ) -> list[nn.Module]:
     """Networks for states of that shape, in eval mode, with the weights that the seed gives them."""
-    of_image: dict[str, Any] = {"shape": shape}
-    if len(shape) == 3:
-        if shape[1] != shape[2]:
-            raise BadInput(f"images must be square, got {shape[1]}x{shape[2]}; use data.kind 'folder' to crop them")
-        of_image |= {"channels": shape[0], "size": shape[1]}
+    given = of_image(shape)
     for kinds, net in chosen:
         if kinds.wants(net, "channels") and len(shape) != 3:
             raise BadInput(f"{kinds.field} {net.kind!r} needs images, got states of shape {shape}; use 'perceptron'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator(seed, "weights").initial_seed())
-        return [kinds.make(net, **of_image).to(device).eval() for kinds, net in chosen]
+        return [kinds.make(net, **given).to(device).eval() for kinds, net in chosen]
 
 
-def learner(net: nn.Module, options: Optimizer) -> Learner:
+def of_image(shape: tuple[int, ...]) -> dict[str, Any]:
+    """What networks are told of the states that they are for."""
+    if len(shape) != 3:
+        return {"shape": shape}
+    if shape[1] != shape[2]:
+        raise BadInput(f"images must be square, got {shape[1]}x{shape[2]}; use data.kind 'folder' to crop them")
+    return {"shape": shape, "channels": shape[0], "size": shape[1]}
+
+
+def learner(net: nn.Module, options: Optimizer, ranks: Ranks = ALONE) -> Learner:
     rate = options.learning_rate if options.decay_until is None else Falling(options.learning_rate, options.decay_until)
-    optimizer = _OPTIMIZERS[options.kind](net.parameters(), options)
-    return Learner(net, optimizer, learning_rate=rate, clip=options.clip, ema=options.ema)
+    return Learner(
+        net,
+        _OPTIMIZERS[options.kind](net.parameters(), options),
+        learning_rate=rate,
+        clip=options.clip,
+        ema=options.ema,
+        average=ranks.average,
+    )
 
 
 def fit_weights(net: nn.Module, weights: dict[str, Tensor], origin: str) -> None:

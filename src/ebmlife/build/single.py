@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from ebmlife.build.parts import DATA, STARTS, deferred, find_device, fit_weights, learner, make_networks
-from ebmlife.build.training import Training
+from ebmlife.build.training import Training, check_alone, weights_of
 from ebmlife.data import Batches, Dataset
+from ebmlife.distributed import Ranks
 from ebmlife.energy import Energy
 from ebmlife.kinds import Kinds
 from ebmlife.learner import Learner
@@ -47,7 +48,8 @@ class Single(ABC, Generic[R]):
         parts = {kinds.field: kinds.resolve(getattr(recipe, kinds.field)) for kinds in (DATA, self.nets, self.starts)}
         return recipe.model_copy(update=parts)
 
-    def training(self, recipe: R, *, resumed: bool) -> Training:
+    def training(self, recipe: R, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training:
+        check_alone(recipe, ranks)
         device = find_device(recipe.device)
         dataset: Dataset = DATA.make(recipe.data)
         streams = Streams(recipe.seed, device=device)
@@ -60,7 +62,7 @@ class Single(ABC, Generic[R]):
         self, recipe: R, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
     ) -> Model:
         net = self.network(recipe, shape, device)
-        fit_weights(net, state["trainer"][self.learner]["ema" if averaged else "net"], "the checkpoint")
+        fit_weights(net, weights_of(state["trainer"][self.learner], averaged=averaged), "the checkpoint")
         return self._model(recipe, net, shape, device, lambda: DATA.make(recipe.data))
 
     def _model(

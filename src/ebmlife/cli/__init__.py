@@ -5,29 +5,56 @@ import sys
 from collections.abc import Sequence
 
 from ebmlife import __version__
-from ebmlife.cli import sampling, speed, training
+from ebmlife.cli import (
+    attacking,
+    defending,
+    estimating,
+    examining,
+    importing,
+    reporting,
+    sampling,
+    sharing,
+    speed,
+    training,
+)
 from ebmlife.cli.parsing import Parser, adder, changed_fields
-from ebmlife.errors import BadInput, Diverged, nearest
+from ebmlife.distributed import ALONE, Ranks, join
+from ebmlife.errors import BadInput, Diverged, Lost, nearest
 
-_NOT_OPTIONS = ("command", "takes_fields", "run", "folder", "name")
-_GROUPS = (training, sampling, speed)  # in the order of `ebmlife --help`
+_NOT_OPTIONS = ("command", "takes_fields", "shared", "run", "folder", "name", "files", "folders", "target")
+_GROUPS = (
+    training,
+    sampling,
+    examining,
+    defending,
+    attacking,
+    reporting,
+    importing,
+    sharing,
+    estimating,
+    speed,
+)  # in the order of `ebmlife --help`
+
+
+_FAILURES = {BadInput: ("error", 2), OSError: ("error", 2), Diverged: ("diverged", 1), Lost: ("a rank is gone", 1)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in words
+    debug, ranks = "--debug" in words, ALONE
     try:
-        return _dispatch([word for word in words if word != "--debug"])
-    except (BadInput, OSError) as error:
+        ranks = join()
+        code = _dispatch([word for word in words if word != "--debug"], ranks)
+        ranks.leave()
+        return code
+    except tuple(_FAILURES) as error:
         if debug:
             raise
-        print(f"ebmlife: error: {_one_line(error)}", file=sys.stderr)
-        return 2
-    except Diverged as error:
-        if debug:
-            raise
-        print(f"ebmlife: diverged: {_one_line(error)}", file=sys.stderr)
-        return 1
+        kind, code = next(value for failure, value in _FAILURES.items() if isinstance(error, failure))
+        line = _one_line(error)
+        if ranks.speaks(kind if isinstance(error, Lost) else line):  # all ranks may have the same to say
+            print(f"ebmlife: {kind}: {line}", file=sys.stderr, flush=True)
+        return code
     except KeyboardInterrupt:
         return 130
 
@@ -36,13 +63,17 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _dispatch(words: list[str]) -> int:
-    parser = _parser()
-    options, rest = parser.parse_known_args(words)
-    if rest and not options.takes_fields:
-        known = ["--help", *(f"--{name}" for name in vars(options) if name not in _NOT_OPTIONS)]
-        raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
-    code: int = options.run(options, changed_fields(rest))
+def _dispatch(words: list[str], ranks: Ranks) -> int:
+    with ranks.together():
+        options, rest = _parser().parse_known_args(words)
+        if rest and not options.takes_fields:
+            known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]
+            raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
+        changes = changed_fields(rest)
+    if not ranks.first and not options.shared:
+        return 0
+    options.ranks = ranks
+    code: int = options.run(options, changes)
     return code
 
 

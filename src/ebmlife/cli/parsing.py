@@ -16,16 +16,24 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(Protocol):
-    """Declares a command and gives its parser, for its arguments; `fields`: recipe fields may follow."""
+    """Declares a command and gives its parser, for its arguments.
 
-    def __call__(self, name: str, run: Run, about: str, *, fields: bool = False) -> argparse.ArgumentParser: ...
+    `fields`: recipe fields may follow; `shared`: all ranks of torchrun take part, as `options.ranks`, not the first
+    one alone.
+    """
+
+    def __call__(
+        self, name: str, run: Run, about: str, *, fields: bool = False, shared: bool = False
+    ) -> argparse.ArgumentParser: ...
 
 
 def adder(commands: "argparse._SubParsersAction[Parser]") -> Command:
-    def command(name: str, run: Run, about: str, *, fields: bool = False) -> argparse.ArgumentParser:
+    def command(
+        name: str, run: Run, about: str, *, fields: bool = False, shared: bool = False
+    ) -> argparse.ArgumentParser:
         epilog = _FIELDS if fields else None
         added = commands.add_parser(name, help=about, description=about, epilog=epilog, allow_abbrev=False)
-        added.set_defaults(run=run, takes_fields=fields)
+        added.set_defaults(run=run, takes_fields=fields, shared=shared)
         return added
 
     return command

@@ -1,7 +1,8 @@
 """`ebmlife sample | fid`."""
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -10,14 +11,16 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from ebmlife import build, checkpoint, output, pictures
+from ebmlife import build, checkpoint, output, pictures, places, results
 from ebmlife.cli.parsing import Command, counts
+from ebmlife.distributed import Ranks
 from ebmlife.exam import score_samples
+from ebmlife.model import Model
 
 
 def register(command: Command) -> None:
-    sample = command("sample", _sample, "draw samples from a run")
-    sample.add_argument("folder", type=Path)
+    sample = command("sample", _sample, "draw samples from a run", shared=True)
+    sample.add_argument("folder", type=Path, help="of a run, or zoo:NAME, or hf:user/model")
     sample.add_argument("--n", type=int, default=64, help="how many (default: %(default)s)")
     sample.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
     sample.add_argument("--out", type=Path, required=True, help=".png, .npy, .safetensors, or a folder for images")
@@ -25,8 +28,8 @@ def register(command: Command) -> None:
     sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     sample.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
     sample.add_argument("--device", default="auto")
-    fid = command("fid", _fid, "measure how far a run's samples are from its data")
-    fid.add_argument("folder", type=Path)
+    fid = command("fid", _fid, "measure how far a run's samples are from its data", shared=True)
+    fid.add_argument("folder", type=Path, help="of a run, or zoo:NAME or hf:user/NAME; their plots go to ./NAME")
     fid.add_argument("--n", type=int, help="how many samples (default: 2000 for digits, else 5000)")
     fid.add_argument(
         "--steps", default=None, help="Langevin steps: 0,30,60; default: 0 (the start alone) and the recipe's"
@@ -37,43 +40,69 @@ def register(command: Command) -> None:
 
 
 def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    model = build.load(options.folder, update=options.update, averaged=not options.raw, device=options.device)
-    states = model.stream(options.n, steps=options.steps, seed=options.seed)
-    output.write(options.out, states, n=options.n, shape=model.shape)
-    print(f"{options.n} samples: {options.out}")
+    ranks: Ranks = options.ranks
+    with ranks.together(), ranks.leading():
+        model = build.load(options.folder, update=options.update, averaged=not options.raw, device=options.device)
+        blocks = model.blocks(options.n, steps=options.steps, seed=options.seed)
+        output.check(options.out, n=options.n, shape=model.shape)
+    states = ranks.in_order(blocks)
+    if ranks.first:
+        output.write(options.out, states, n=options.n, shape=model.shape)
+        print(f"{options.n} samples: {options.out}")
+    else:
+        deque(states, maxlen=0)
     return 0
 
 
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    model = build.load(options.folder, update=options.update)
-    data = build.DATA.make(model.recipe.data)
+    ranks: Ranks = options.ranks
+    with ranks.together(), ranks.leading():
+        model = build.load(options.folder, update=options.update)
+        place, source = places.own(options.folder), places.find(options.folder)
+        data = build.DATA.make(model.recipe.data)
+        asked = counts(options.steps) if options.steps else None
     n = options.n or (2000 if model.recipe.data.kind == "digits" else 5000)
-    score = partial(score_samples, data=data, n=n, seed=options.seed, progress=_progress)
+    score = partial(score_samples, data=data, n=n, seed=options.seed, progress=partial(_progress, ranks), ranks=ranks)
     if options.checkpoints:
-        steps = counts(options.steps)[0] if options.steps else model.recipe.sampling_steps
-        models = {update: build.load(options.folder, update=update) for update in checkpoint.updates(options.folder)}
-        found = _scored({update: partial(score, model, steps=steps) for update, model in models.items()}, "update")
-        name = next(iter(next(iter(found.values()))))
-        best = min(found, key=lambda update: found[update][name])
-        print(f"best: update {best}, {name} {found[best][name]:.4g}")
-        file = _plot(options.folder / "fid-checkpoints.png", found, "update")
+        steps = asked[0] if asked else model.recipe.sampling_steps
+        models = {update: build.load(options.folder, update=update) for update in checkpoint.updates(source)}
+        cases = {update: partial(score, model, steps=steps) for update, model in models.items()}
+        found = _scored(cases, "update", ranks)
     else:
-        ages = counts(options.steps) if options.steps else [0, model.recipe.sampling_steps]
-        found = _scored({steps: partial(score, model, steps=steps) for steps in ages}, "Langevin steps")
-        file = _plot(options.folder / "fid-steps.png", found, "Langevin steps")
-        strips = [model.sample(10, steps=steps, seed=options.seed) for steps in ages]  # the same chains growing old
-        pictures.save(options.folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
-        print(f"strips, a row for each number of steps: {options.folder / 'fid-steps-strips.png'}")
-    print(f"plot: {file}")
+        ages = asked or [0, model.recipe.sampling_steps]
+        found = _scored({steps: partial(score, model, steps=steps) for steps in ages}, "Langevin steps", ranks)
+    if ranks.first and options.checkpoints:
+        _show_checkpoints(found, place)
+    elif ranks.first:
+        at = f" --update {checkpoint.choose(source, options.update)}"
+        for steps, scores in found.items():
+            results.record(place, f"ebmlife fid --n {n} --steps {steps} --seed {options.seed}{at}", scores)
+        _show_ages(found, model, place, seed=options.seed)
     return 0
 
 
-def _scored(cases: dict[int, Callable[[], dict[str, float]]], of: str) -> dict[int, dict[str, float]]:
+def _show_checkpoints(found: dict[int, dict[str, float]], folder: Path) -> None:
+    name = next(iter(next(iter(found.values()))))
+    best = min(found, key=lambda update: found[update][name])
+    print(f"best: update {best}, {name} {found[best][name]:.4g}")
+    print(f"plot: {_plot(folder / 'fid-checkpoints.png', found, 'update')}")
+
+
+def _show_ages(found: dict[int, dict[str, float]], model: Model, folder: Path, *, seed: int) -> None:
+    strips = [model.sample(10, steps=steps, seed=seed) for steps in found]  # the same chains growing old
+    pictures.save(folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
+    print(f"strips, a row for each number of steps: {folder / 'fid-steps-strips.png'}")
+    print(f"plot: {_plot(folder / 'fid-steps.png', found, 'Langevin steps')}")
+
+
+def _scored(cases: Mapping[int, Callable[[], dict[str, float]]], of: str, ranks: Ranks) -> dict[int, dict[str, float]]:
     """Every case's scores, printed as they come."""
     found = {}
     for key, score in cases.items():
         found[key] = score()
-        print(f"{of} {key:>7}  ", "  ".join(f"{name} {value:.4g}" for name, value in found[key].items()), flush=True)
+        said = "  ".join(f"{name} {value:.4g}" for name, value in found[key].items())
+        if ranks.first:
+            print(f"{of} {key:>7}  ", said, flush=True)
     return found
 
 
@@ -84,9 +113,9 @@ def _plot(file: Path, found: dict[int, dict[str, float]], x: str) -> Path:
     return file
 
 
-def _progress(batches: Iterable[Tensor], total: int, what: str) -> Iterator[Tensor]:
+def _progress(ranks: Ranks, batches: Iterable[Tensor], total: int, what: str) -> Iterator[Tensor]:
     """A bar with the time left, on a terminal."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=not ranks.first)
     with Progress(*Progress.get_default_columns(), console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         for batch in batches:

@@ -9,6 +9,7 @@ from rich.console import Console
 from ebmlife import build, recipes, run
 from ebmlife.cli.parsing import Command
 from ebmlife.demo import demo
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.recipe import Recipe, override
 from ebmlife.run import Outcome
 
@@ -17,14 +18,14 @@ def register(command: Command) -> None:
     command("recipes", _recipes, "list the named recipes")
     show = command("show", _show, "print a recipe with all its fields", fields=True)
     show.add_argument("name")
-    train = command("train", _train, "train a recipe in a new folder", fields=True)
+    train = command("train", _train, "train a recipe in a new folder", fields=True, shared=True)
     train.add_argument("name")
     train.add_argument("--out", type=Path, required=True, help="the run's folder, which must not exist")
-    resume = command("resume", _resume, "go on with a run", fields=True)
+    resume = command("resume", _resume, "go on with a run", fields=True, shared=True)
     resume.add_argument("folder", type=Path)
     resume.add_argument("--allow-changes", action="store_true", help="go on although the recipe has changed")
     resume.add_argument("--from-update", type=int, help="the checkpoint to go on from; default: the newest")
-    show_off = command("demo", _demo, "train on the embedded digits and look at the samples, in minutes")
+    show_off = command("demo", _demo, "train on the embedded digits and see what the model is good for, in minutes")
     show_off.add_argument("--out", type=Path, default=Path("runs/demo"), help="default: %(default)s")
 
 
@@ -46,9 +47,13 @@ def _show(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 
 def _train(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    recipe = _recipe(options, changes)
-    print(f"recipe {recipe.name} ({recipe.hash}) -> {options.out}", flush=True)
-    return _ended(run.begin(recipe, options.out, console=Console()))
+    ranks: Ranks = options.ranks
+    with ranks.together():
+        recipe = _recipe(options, changes)
+    if ranks.first:
+        print(f"recipe {recipe.name} ({recipe.hash}) -> {options.out}", flush=True)
+    console = Console(quiet=not ranks.first)
+    return _ended(run.begin(recipe, options.out, console=console, ranks=ranks), ranks)
 
 
 def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -57,16 +62,20 @@ def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
         change=lambda recipe: override(recipe, changes),
         allow_changes=options.allow_changes,
         from_update=options.from_update,
-        console=Console(),
+        console=Console(quiet=not options.ranks.first),
+        ranks=options.ranks,
     )
-    return _ended(outcome)
+    return _ended(outcome, options.ranks)
 
 
 def _demo(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    return _ended(demo(options.out, Console()))
+    outcome = demo(options.out, Console())
+    return 0 if outcome.finished else _ended(outcome)
 
 
-def _ended(outcome: Outcome) -> int:
+def _ended(outcome: Outcome, ranks: Ranks = ALONE) -> int:
+    if not ranks.first:
+        return 0
     if outcome.finished:
         print(f"done: {outcome.update} updates in {outcome.folder}")
     else:

@@ -5,7 +5,7 @@ from ebmlife.data.dataset import Batches, Dataset, InMemory
 from ebmlife.data.digits import digits
 from ebmlife.data.download import download
 from ebmlife.data.folder import Streamed, folder
-from ebmlife.data.toys import TOYS, Mixture, Rings, Spirals, Toy, toy
+from ebmlife.data.toys import TOYS, Mixture, Rings, Spirals, Toy, density, toy
 
 __all__ = [
     "TOYS",
@@ -18,6 +18,7 @@ __all__ = [
     "Streamed",
     "Toy",
     "cifar10",
+    "density",
     "digits",
     "download",
     "folder",

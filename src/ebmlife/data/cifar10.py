@@ -16,6 +16,7 @@ Bytes = NDArray[np.uint8]
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 TEST = ("test_batch",)
 IMAGES_PER_FILE = 10_000
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PIXELS = 3 * 32 * 32  # the red, the green, then the blue plane, row by row: (C, H, W) as it stands
 
 # The folder itself, or the one the official archive unpacks to.

@@ -1,5 +1,6 @@
 """What a data set is, the one that fits in memory, and the endless batches drawn from any."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -67,11 +68,11 @@ class InMemory:
         return from_bytes(items) if items.dtype == torch.uint8 else items
 
 
-def _shifted(images: Tensor, reach: int, rng: torch.Generator) -> Tensor:
-    """Each image moved by up to `reach` pixels each way; what enters is black."""
+def _shifted(images: Tensor, reach: int, corners: Tensor) -> Tensor:
+    """Each image cut out at its own corner (2, B, 1) in 0 .. 2 reach of itself in a black frame of width `reach`."""
     n, channels, height, width = images.shape
     padded = F.pad(images, (reach,) * 4, value=-1.0)
-    top, left = torch.randint(0, 2 * reach + 1, (2, n, 1), generator=rng)
+    top, left = corners
     rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, H), (B, W)
     image, channel = torch.arange(n).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
     return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
@@ -80,18 +81,18 @@ def _shifted(images: Tensor, reach: int, rng: torch.Generator) -> Tensor:
 class _Order:
     """Which rows make up which batch: a pure function of (length, size, seed) and the batch's position."""
 
-    def __init__(self, length: int, size: int, seed: int) -> None:
-        self._length, self._size, self._seed = length, size, seed
+    def __init__(self, length: int, size: int, seed: int, part: slice) -> None:
+        self._length, self._size, self._seed, self._part = length, size, seed, part
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
 
     def rows(self, position: int) -> Tensor:
-        """The rows of batch `position`; the items left over at an epoch's end are dropped."""
+        """Those of batch `position` that are wanted; the items left over at an epoch's end are dropped."""
         epoch, batch = divmod(position, self._length // self._size)
         if epoch != self._epoch:
             rng = generator(self._seed, f"epoch {epoch}")
             self._epoch, self._permutation = epoch, torch.randperm(self._length, generator=rng)
-        return self._permutation[batch * self._size : (batch + 1) * self._size]
+        return self._permutation[batch * self._size : (batch + 1) * self._size][self._part]
 
 
 class _Decoder(TorchDataset[Tensor | BadInput]):
@@ -118,10 +119,20 @@ class Batches:
     epoch) alone, the flips and crops of a batch on (seed, position) alone. Setting it resumes bit for bit. With workers
     > 0 the batches are decoded ahead in that many processes, same bits; a set in memory has nothing to decode and uses
     none.
+
+    `part` is what is wanted here of each batch of `size`: several processes that share a batch take a part each.
     """
 
     def __init__(
-        self, dataset: Dataset, *, size: int, seed: int, flip: bool = False, crop: int = 0, workers: int = 0
+        self,
+        dataset: Dataset,
+        *,
+        size: int,
+        seed: int,
+        flip: bool = False,
+        crop: int = 0,
+        workers: int = 0,
+        part: slice = slice(None),
     ) -> None:
         if size < 1 or workers < 0:
             raise BadInput(f"batches need size >= 1 and workers >= 0, not {size} and {workers}")
@@ -133,10 +144,11 @@ class Batches:
             raise BadInput(f"flip and crop need images (C, H, W), not items of shape {dataset.shape}; turn them off")
         if crop and not 0 < crop < min(dataset.shape[1:]):
             raise BadInput(f"crop must leave some of the images of {dataset.shape[1]}x{dataset.shape[2]}, got {crop}")
-        self._dataset, self._size, self._seed, self._flip, self._crop = dataset, size, seed, flip, crop
+        self._dataset, self._size, self._seed, self._part = dataset, size, seed, part
+        self._flip, self._crop = flip, crop
         self._workers = 0 if isinstance(dataset, InMemory) else workers
-        self._order = _Order(len(dataset), size, seed)
-        self._position = 0
+        self._order = _Order(len(dataset), size, seed, part)
+        self._position, self._waited = 0, 0.0
         self._ahead: Iterator[Tensor | BadInput] | None = None
 
     @property
@@ -152,16 +164,25 @@ class Batches:
         self._ahead = None
 
     def next(self) -> Tensor:
-        """float32 (size, *shape)."""
+        """float32 (size, *shape), or the part of it that is wanted."""
+        began = time.monotonic()
         images = self._read()
         if self._flip:
             rng = generator(self._seed, f"flips {self._position}")
-            mirrored = torch.rand(self._size, generator=rng) < 0.5
+            mirrored = (torch.rand(self._size, generator=rng) < 0.5)[self._part]
             images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
         if self._crop:
-            images = _shifted(images, self._crop, generator(self._seed, f"crops {self._position}"))
+            rng = generator(self._seed, f"crops {self._position}")
+            corners = torch.randint(0, 2 * self._crop + 1, (2, self._size, 1), generator=rng)
+            images = _shifted(images, self._crop, corners[:, self._part])
         self._position += 1
+        self._waited += time.monotonic() - began
         return images
+
+    def waited(self) -> float:
+        """Seconds that were spent in `next` since this was last asked."""
+        seconds, self._waited = self._waited, 0.0
+        return seconds
 
     def next_labelled(self) -> tuple[Tensor, Tensor]:
         """The next batch and its labels, int64 (size,)."""
@@ -189,7 +210,7 @@ class Batches:
 
     def _start_workers(self) -> Iterator[Tensor | BadInput]:
         # An order of its own: the loader runs ahead of `position`, perhaps into the next epoch.
-        order = _Order(len(self._dataset), self._size, self._seed)
+        order = _Order(len(self._dataset), self._size, self._seed, self._part)
         return iter(
             DataLoader(
                 _Decoder(self._dataset),

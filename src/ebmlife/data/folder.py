@@ -74,24 +74,29 @@ class Streamed:
 
 
 def decode(path: Path, *, size: int, channels: int) -> NDArray[np.uint8]:
-    """One image as uint8 (C, size, size): its centre square, resized with Pillow's antialiased bicubic filter.
+    """One image file as uint8 (C, size, size)."""
+    try:
+        with Image.open(path) as file:
+            return squared(file, size=size, channels=channels)
+    except Exception as error:  # Pillow's decoders raise a dozen kinds of exceptions for broken files
+        raise BadInput(f"{path}: cannot be read as an image ({error}); repair or remove the file") from error
+
+
+def squared(file: Image.Image, *, size: int, channels: int) -> NDArray[np.uint8]:
+    """uint8 (C, size, size): an image's centre square, resized with Pillow's antialiased bicubic filter.
 
     Bicubic, because it rings less than Lanczos at hard edges; it is also the filter of clean-fid. Orientation tags are
     obeyed; transparent pixels are laid on white.
     """
-    try:
-        with Image.open(path) as file:
-            image = ImageOps.exif_transpose(file)
-            if image.mode[0] in "IF":
-                # Pillow would clip these to 0..255: 16-bit images turn white, floats in [0, 1] black.
-                raise ValueError(f"pixels of mode {image.mode} are not 8-bit; convert the file first")
-            image = _opaque(image).convert("L" if channels == 1 else "RGB")
-            side = min(image.size)
-            left, top = (image.width - side) // 2, (image.height - side) // 2
-            box = (left, top, left + side, top + side)
-            pixels = np.asarray(image.resize((size, size), Image.Resampling.BICUBIC, box=box))
-    except Exception as error:  # Pillow's decoders raise a dozen kinds of exceptions for broken files
-        raise BadInput(f"{path}: cannot be read as an image ({error}); repair or remove the file") from error
+    image = ImageOps.exif_transpose(file)
+    if image.mode[0] in "IF":
+        # Pillow would clip these to 0..255: 16-bit images turn white, floats in [0, 1] black.
+        raise ValueError(f"pixels of mode {image.mode} are not 8-bit; convert the file first")
+    image = _opaque(image).convert("L" if channels == 1 else "RGB")
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    box = (left, top, left + side, top + side)
+    pixels = np.asarray(image.resize((size, size), Image.Resampling.BICUBIC, box=box))
     return pixels.reshape(size, size, channels).transpose(2, 0, 1)
 
 

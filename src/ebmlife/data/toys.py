@@ -24,6 +24,15 @@ class Toy(Protocol):
         """(B, 2) -> (B,), differentiable, in the dtype and on the device of x."""
         ...
 
+    @property
+    def regions(self) -> int:
+        """Parts between which mass must be shared out: modes, rings, arms."""
+        ...
+
+    def region(self, x: Tensor) -> Tensor:
+        """(B, 2) -> int64 (B,): the part that is nearest."""
+        ...
+
 
 def _bumps_log_density(x: Tensor, centres: Tensor, scale: float) -> Tensor:
     """log (1/M) sum_m N(x; centres_m, scale^2 I)."""
@@ -57,6 +66,13 @@ class Mixture:
 
     def log_density(self, x: Tensor) -> Tensor:
         return _bumps_log_density(x, self.modes, self.scale)
+
+    @property
+    def regions(self) -> int:
+        return self.count
+
+    def region(self, x: Tensor) -> Tensor:
+        return torch.cdist(x, self.modes.to(x)).argmin(1)
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,14 @@ class Rings:
         total = sum(self._mass(radius) for radius in self.radii)
         return torch.logsumexp(-gap.square() / (2 * self.scale**2), dim=1) - math.log(total)
 
+    @property
+    def regions(self) -> int:
+        return len(self.radii)
+
+    def region(self, x: Tensor) -> Tensor:
+        gap: Tensor = x.norm(dim=1, keepdim=True) - torch.tensor(self.radii).to(x)  # (B, K)
+        return gap.abs().argmin(1)
+
 
 @dataclass(frozen=True)
 class Spirals:
@@ -125,14 +149,28 @@ class Spirals:
     def log_density(self, x: Tensor) -> Tensor:
         return _bumps_log_density(x, self.curve(), self.scale)
 
+    @property
+    def regions(self) -> int:
+        return self.arms
 
-TOYS: Mapping[str, Callable[[], Toy]] = MappingProxyType({"mixture": Mixture, "rings": Rings, "spirals": Spirals})
+    def region(self, x: Tensor) -> Tensor:
+        return torch.cdist(x, self.curve().to(x)).argmin(1) // self.nodes
 
 
-def toy(name: str, *, n: int = 100_000, seed: int = 0) -> InMemory:
-    """n training points of a density of `TOYS` with its default parameters."""
+TOYS: Mapping[str, Callable[..., Toy]] = MappingProxyType({"mixture": Mixture, "rings": Rings, "spirals": Spirals})
+
+
+def density(name: str, *, scale: float | None = None) -> Toy:
+    """A density of `TOYS` with its default parameters, or with modes, rings or arms of another width."""
     if name not in TOYS:
         raise BadInput(f"no toy density is called {name!r}{nearest(name, TOYS)}")
+    if scale is not None and not 0 < scale < math.inf:
+        raise BadInput(f"the scale of a toy density must be above 0, not {scale}")
+    return TOYS[name]() if scale is None else TOYS[name](scale=scale)
+
+
+def toy(name: str, *, n: int = 100_000, seed: int = 0, scale: float | None = None) -> InMemory:
+    """n training points of a toy density."""
     if n < 1:
         raise BadInput(f"a toy data set needs n >= 1 points, not {n}")
-    return InMemory(TOYS[name]().sample(n, rng=torch.Generator().manual_seed(seed)))
+    return InMemory(density(name, scale=scale).sample(n, rng=torch.Generator().manual_seed(seed)))

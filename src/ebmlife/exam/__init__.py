@@ -1,6 +1,22 @@
 """What is measured of a model."""
 
+from ebmlife.exam.figures import contrast, diversity, outside, variation
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
+from ebmlife.exam.life_cycle import LifeCycle, life_cycle
+from ebmlife.exam.reference import Features
 from ebmlife.exam.scores import fd_digits, score_samples
 
-__all__ = ["Moments", "fd_digits", "frechet_distance", "moments", "score_samples"]
+__all__ = [
+    "Features",
+    "LifeCycle",
+    "Moments",
+    "contrast",
+    "diversity",
+    "fd_digits",
+    "frechet_distance",
+    "life_cycle",
+    "moments",
+    "outside",
+    "score_samples",
+    "variation",
+]

@@ -1,13 +1,15 @@
 """How far a model's samples are from its data: Fréchet distances and their kin, by names that carry the sample size."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ebmlife.data import Dataset, digits
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
@@ -23,23 +25,47 @@ def _silent(batches: Iterable[Tensor], total: int, what: str) -> Iterable[Tensor
 
 
 def score_samples(
-    model: Model, data: Dataset, *, n: int, steps: int, seed: int = 0, progress: Progress = _silent
+    model: Model,
+    data: Dataset,
+    *,
+    n: int,
+    steps: int,
+    seed: int = 0,
+    progress: Progress = _silent,
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """The scores that fit the data, of n samples after so many Langevin steps from the model's start.
 
     Digits have `fd_digits`; colour and larger images FID, KID, precision and recall against as many images of the data.
+    Several ranks share the sampling; all of them return the scores, which are those of one process.
     """
     if len(data.shape) != 3:
         raise BadInput(f"scores are of images, and the data are states of shape {data.shape}")
     if model.recipe.data.kind == "digits":
-        samples = progress(model.stream(n, steps=steps, seed=seed), n, f"samples, {steps} steps")
-        return {f"fd_digits_{shortened(n)}": fd_digits(samples)}
+        with ranks.leading():
+            classifier = digits_classifier()
+        made = _features(model.blocks(n, steps=steps, seed=seed), classifier.features, ranks)
+        found = moments(progress(made, n, f"samples, {steps} steps"))
+        return {f"fd_digits_{shortened(n)}": frechet_distance(_of_digits(), found)}
     if min(n, len(data)) < FEWEST:
         less = f"--n {n}; raise it" if n < FEWEST else f"a data set of {len(data)} images; use a larger one"
         raise BadInput(f"FID needs at least {FEWEST} samples and as many images of data, got {less}")
-    reference = reference_features(data, n, progress=progress)
-    samples = progress(model.stream(n, steps=steps, seed=seed, batch=32), n, f"samples, {steps} steps")
-    return scores(inception().of(samples), reference)
+    with ranks.leading():
+        network = inception()
+    reference = reference_features(data, n, progress=progress, ranks=ranks)
+    made = _features(model.blocks(n, steps=steps, seed=seed, batch=32), network, ranks)
+    return scores(torch.cat(list(progress(made, n, f"samples, {steps} steps"))), reference)
+
+
+def _features(
+    makers: Sequence[Callable[[], Tensor]], features: Callable[[Tensor], Tensor], ranks: Ranks
+) -> Iterator[Tensor]:
+    """Of batches of images, in their order; each is made, and looked at, by one of the ranks."""
+
+    def of(make: Callable[[], Tensor]) -> Tensor:
+        return features(make())
+
+    return ranks.in_order([partial(of, make) for make in makers])
 
 
 def fd_digits(samples: Iterable[Tensor]) -> float:
@@ -47,16 +73,18 @@ def fd_digits(samples: Iterable[Tensor]) -> float:
     return frechet_distance(_of_digits(), moments(map(digits_classifier().features, samples)))
 
 
-def reference_features(data: Dataset, n: int, *, progress: Progress = _silent) -> Tensor:
+def reference_features(data: Dataset, n: int, *, progress: Progress = _silent, ranks: Ranks = ALONE) -> Tensor:
     """Inception features of n images spread over the data set; computed once and cached."""
     rows = torch.linspace(0, len(data) - 1, min(n, len(data))).round().long()
     file = cache_folder() / f"inception-features-{_fingerprint(data, rows)}.safetensors"
-    if not file.exists():
-        batches = (data.take(part) for part in torch.split(rows, 32))
-        features = inception().of(progress(batches, len(rows), "data"))
+    if not ranks.any(not file.exists()):
+        return load_file(file)["features"]
+    made = _features([partial(data.take, part) for part in torch.split(rows, 32)], inception(), ranks)
+    features = torch.cat(list(progress(made, len(rows), "data")))
+    if ranks.local == 0:
         with whole(file) as unfinished:
             save_file({"features": features}, unfinished)
-    return load_file(file)["features"]
+    return features
 
 
 def _fingerprint(data: Dataset, rows: Tensor) -> str:

@@ -48,6 +48,7 @@ class ClassifierTrainer(Loop[ClassifierFigures]):
         due = self.test is not None and self.update % self.test_every == 0
         return ClassifierFigures(
             update=self.update,
+            data_seconds=self.batches.waited(),
             loss=loss.item(),
             accuracy=(logits.argmax(1) == labels).float().mean().item(),
             test_accuracy=self.test(self.classifier.ema) if due and self.test is not None else None,

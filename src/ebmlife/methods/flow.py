@@ -50,7 +50,7 @@ class FlowTrainer(Loop[FlowFigures]):
         loss = bits(self.flow.net(data), levels=self.levels, pixels=data[0].numel()).mean()
         self.flow.descend(loss, update=self.update)
         self.update += 1
-        return FlowFigures(update=self.update, bits_per_pixel=loss.item())
+        return FlowFigures(update=self.update, bits_per_pixel=loss.item(), data_seconds=self.batches.waited())
 
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update, "batches": self.batches.state_dict(), "flow": self.flow.state_dict()}

@@ -59,6 +59,7 @@ class GANTrainer(Loop[GANFigures]):
         self.update += 1
         return GANFigures(
             update=self.update,
+            data_seconds=self.batches.waited(),
             discriminator_loss=loss.item(),
             generator_loss=generator_loss.item(),
             score_data=of_data.mean().item(),

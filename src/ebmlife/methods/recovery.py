@@ -126,7 +126,12 @@ class RecoveryTrainer(Loop[RecoveryFigures]):
         loss = (weight * (of_data - of_samples)).mean()
         self.energy.descend(loss, update=self.update)
         self.update += 1
-        return RecoveryFigures(update=self.update, energy_difference=loss.item(), gradient=info.gradient.item())
+        return RecoveryFigures(
+            update=self.update,
+            energy_difference=loss.item(),
+            gradient=info.gradient.item(),
+            data_seconds=self.batches.waited(),
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update, "batches": self.batches.state_dict(), "energy": self.energy.state_dict()}

@@ -56,7 +56,7 @@ class ScoreTrainer(Loop[ScoreFigures]):
         loss = score_loss(self.score.net(noisy, sigma), noise, sigma)
         self.score.descend(loss, update=self.update)
         self.update += 1
-        return ScoreFigures(update=self.update, loss=loss.item())
+        return ScoreFigures(update=self.update, loss=loss.item(), data_seconds=self.batches.waited())
 
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update, "batches": self.batches.state_dict(), "score": self.score.state_dict()}

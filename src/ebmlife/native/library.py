@@ -22,7 +22,7 @@ class Operation(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("kind", "source", "target", "other", "mask", "rectify")),
         *((name, ctypes.c_int64) for name in ("pixels", "inputs", "outputs")),
-        *((name, ctypes.c_void_p) for name in ("first_tap", "tap_pixel", "tap_kernel", "weights", "bias")),
+        *((name, ctypes.c_void_p) for name in ("first_tap", "tap_pixel", "tap_value", "weights", "bias")),
         ("kernel", ctypes.c_int64),
     )
 

@@ -4,17 +4,18 @@ The network is described nowhere but in its `forward`: torch.fx traces it. What 
 folded kernel) becomes a function that is called when weights have changed.
 """
 
+import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from ebmlife.native.steps import Kind, Step, Steps, Unsupported
-from ebmlife.native.taps import Taps, backward, of_convolution
+from ebmlife.native.steps import Convolution, Kind, Step, Steps, Unsupported
+from ebmlife.native.taps import Taps, averaging, backward, of_convolution
 from ebmlife.native.tracing import traced
 
 _RELU = (F.relu, torch.relu, nn.ReLU)
@@ -79,8 +80,11 @@ class _Lowering:
     def _users(self, node: fx.Node) -> list[fx.Node]:
         return [user for user in node.users if user in self.of_x]
 
+    def _sides(self, node: fx.Node) -> tuple[int, int]:
+        return self.shapes[node][2], self.shapes[node][3]
+
     def _pixels(self, node: fx.Node) -> int:
-        return self.shapes[node][2] * self.shapes[node][3]
+        return math.prod(self._sides(node))
 
     def _head(self) -> tuple[fx.Node, Callable[[], Tensor]]:
         """E = linear(mean over pixels of features): the features and the linear weights (1, C)."""
@@ -113,7 +117,7 @@ class _Lowering:
             one, other = self._terms(node)
             self._emit(Kind.PASS, one, node, other=self.map[other])
         elif self._is(node, _POOL):
-            self._emit(Kind.QUARTER, node.all_input_nodes[0], node, taps=self._pool_taps(node))
+            self._emit(Kind.MIX, node.all_input_nodes[0], node, taps=averaging(self._pool_taps(node)))
         elif self._is(node, _CONV):
             self._convolve(node)
         else:
@@ -123,7 +127,13 @@ class _Lowering:
         """With what follows it alone, where that is a relu, or an addition of something that is already there."""
         conv, users = self._conv(node), self._users(node)
         following = users[0] if len(users) == 1 else None
-        details = {"taps": conv.taps, "places": conv.places, "weight": conv.weight, "bias": conv.bias}
+        details = {
+            "taps": conv.taps,
+            "places": conv.places,
+            "weight": conv.weight,
+            "bias": conv.bias,
+            "convolution": conv.what,
+        }
         if following and self._is(following, _RELU):
             self._refuse_in_place(following)
             self.map[node] = self._place(following)
@@ -175,7 +185,8 @@ class _Lowering:
             self._send(node.all_input_nodes[0], Kind.PASS, source=node, mask=self.map[node])
         elif self._is(node, _POOL):
             source = node.all_input_nodes[0]
-            self._send(source, Kind.QUARTER, source=node, taps=backward(self._pool_taps(node), self._pixels(source)))
+            taps = backward(averaging(self._pool_taps(node)), self._pixels(source))
+            self._send(source, Kind.MIX, source=node, taps=taps)
         else:
             conv = self._conv(node)
             weight, pixels = conv.weight, self._pixels(conv.source)
@@ -186,6 +197,7 @@ class _Lowering:
                 taps=backward(conv.taps, pixels),
                 places=conv.places,
                 weight=lambda: weight().transpose(0, 1),
+                convolution=replace(conv.what, source=self._sides(node), backward=True),
             )
 
     def _alias(self, node: fx.Node, slope: str) -> None:
@@ -253,6 +265,7 @@ class _Lowering:
             height * width,
             lambda: self._constant(kernel).flatten(2),
             None if bias is None else lambda: self._constant(bias),
+            Convolution((size[2], size[3]), (height, width), stride, padding, backward=False),
         )
 
     def _constant(self, value: Any) -> Any:
@@ -290,6 +303,7 @@ class _Conv:
     places: int
     weight: Callable[[], Tensor]
     bias: Callable[[], Tensor] | None
+    what: Convolution
 
 
 def _single(option: Any) -> int:

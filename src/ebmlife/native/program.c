@@ -23,6 +23,7 @@
 #endif
 #define PARTS (IMAGES / WIDTH)
 #define TILE (SUMS / PARTS) /* output channels at once */
+#define MOST_TAPS 16 /* of a mixture */
 #define BAND 32 /* pixels at a time, so that the part of the source that they read stays in cache */
 
 typedef float vector __attribute__((vector_size(4 * WIDTH)));
@@ -31,7 +32,7 @@ typedef struct { vector part[PARTS]; } lanes; /* one number of each image */
 
 enum kind {
     CONVOLVE, /* sum over taps of weights * source */
-    QUARTER,  /* sum over taps of source / 4: a 2x2 average pool, or its backward pass */
+    MIX,      /* sum over taps of coefficient * source, channel by channel */
     PASS,     /* the source itself */
     FILL      /* the weights, one for each channel, at every pixel */
 };
@@ -44,7 +45,8 @@ typedef struct {
     int64_t rectify;        /* keep only results above 0 */
     int64_t pixels, inputs, outputs; /* of the target; channels of the source; channels of the target */
     const int32_t *first_tap;        /* pixels + 1 */
-    const int32_t *tap_pixel, *tap_kernel;
+    const int32_t *tap_pixel;
+    const void *tap_value; /* int32 places in the kernel, or float coefficients of a mixture */
     const float *weights; /* [tile][kernel][input][output of the tile] */
     const float *bias;    /* or null */
     int64_t kernel;       /* places in the kernel */
@@ -91,7 +93,7 @@ static inline __attribute__((always_inline)) void tile(
     const float *tile_weights = op->weights + first * op->kernel * op->inputs;
     for (int32_t tap = op->first_tap[pixel]; tap < op->first_tap[pixel + 1]; tap++) {
         const lanes *source = maps + op->source + op->tap_pixel[tap] * op->inputs;
-        const float *weights = tile_weights + op->tap_kernel[tap] * op->inputs * size;
+        const float *weights = tile_weights + ((const int32_t *)op->tap_value)[tap] * op->inputs * size;
         for (int64_t input = 0; input < op->inputs; input++) {
             lanes value = source[input];
 #pragma GCC unroll 24
@@ -129,8 +131,53 @@ static void convolve_band(const operation *op, lanes *maps, int64_t from, int64_
     }
 }
 
+/* sum over `taps` taps of coefficient * source, for all channels of one pixel; `bare`: nothing else is added or masked */
+static inline __attribute__((always_inline)) void mix(
+    const int taps, const int bare, const operation *op, lanes *maps, int64_t pixel)
+{
+    const lanes *from[MOST_TAPS];
+    float by[MOST_TAPS];
+#pragma GCC unroll 9
+    for (int tap = 0; tap < taps; tap++) {
+        from[tap] = maps + op->source + op->tap_pixel[op->first_tap[pixel] + tap] * op->outputs;
+        by[tap] = ((const float *)op->tap_value)[op->first_tap[pixel] + tap];
+    }
+    for (int64_t channel = 0; channel < op->outputs; channel++)
+#pragma GCC unroll 2
+        for (int part = 0; part < PARTS; part++) {
+            int64_t at = pixel * op->outputs + channel;
+            vector value = (vector){} + (!bare && op->bias ? op->bias[channel] : 0.0f);
+#pragma GCC unroll 9
+            for (int tap = 0; tap < taps; tap++)
+                value = multiply_add(from[tap][channel].part[part], by[tap], value);
+            if (bare)
+                maps[op->target + at].part[part] = value;
+            else
+                store(op, maps, at, part, value);
+        }
+}
+
+#define MIX_CASE(n) case n: if (bare) mix(n, 1, op, maps, pixel); else mix(n, 0, op, maps, pixel); break;
+
+static void mix_all(const operation *op, lanes *maps)
+{
+    const int bare = op->mask < 0 && op->other < 0 && !op->rectify && !op->bias;
+    for (int64_t pixel = 0; pixel < op->pixels; pixel++) {
+        int taps = op->first_tap[pixel + 1] - op->first_tap[pixel];
+        switch (taps) { /* the usual numbers, unrolled */
+            MIX_CASE(1) MIX_CASE(2) MIX_CASE(4) MIX_CASE(9)
+        default:
+            mix(taps, 0, op, maps, pixel);
+        }
+    }
+}
+
 static void run_one(const operation *op, lanes *maps)
 {
+    if (op->kind == MIX) {
+        mix_all(op, maps);
+        return;
+    }
     if (op->kind == CONVOLVE) {
         for (int64_t from = 0; from < op->pixels; from += BAND)
             convolve_band(op, maps, from, from + BAND < op->pixels ? from + BAND : op->pixels);
@@ -143,12 +190,8 @@ static void run_one(const operation *op, lanes *maps)
                 vector value = {};
                 if (op->kind == PASS) {
                     value = maps[op->source + at].part[part];
-                } else if (op->kind == FILL) {
-                    value += op->weights[channel];
                 } else {
-                    for (int32_t tap = op->first_tap[pixel]; tap < op->first_tap[pixel + 1]; tap++)
-                        value += maps[op->source + op->tap_pixel[tap] * op->outputs + channel].part[part];
-                    value *= 0.25f;
+                    value += op->weights[channel];
                 }
                 store(op, maps, at, part, value);
             }

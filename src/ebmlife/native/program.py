@@ -3,7 +3,9 @@
 import functools
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from ebmlife.native.library import Operation, library
 from ebmlife.native.lowering import lower
 from ebmlife.native.steps import Step, Unsupported
+from ebmlife.native.winograd import accelerated
 
 
 class Program:
@@ -25,12 +28,13 @@ class Program:
             raise Unsupported("no compiled library")
         self._run, self._tile, self._images = compiled.run, compiled.tile_size(), images
         self._net, self._lock = net, threading.Lock()
-        self._plan = lower(net, shape)
+        plan = lower(net, shape)
+        self._steps, sizes = accelerated(plan.steps, plan.sizes)
         self._channels, self._pixels = shape[0], shape[1] * shape[2]
-        offsets, self._lanes = _offsets(self._plan.steps, self._plan.sizes, self._plan.output)
-        self._input, self._output = offsets[self._plan.input], offsets[self._plan.output]
-        self._packed: list[tuple[Step, Tensor | None, Tensor | None]] = []
-        operations = [self._operation(step, offsets) for step in self._plan.steps]
+        offsets, self._lanes = _offsets(self._steps, sizes, plan.output)
+        self._input, self._output = offsets[plan.input], offsets[plan.output]
+        self._packed: dict[Callable[[], Tensor], _Packed] = {}
+        operations = [self._operation(step, offsets) for step in self._steps]
         self._operations = (Operation * len(operations))(*operations)
         self._workspaces: list[Tensor] = []
         self._versions: list[tuple[int, int]] = []
@@ -79,38 +83,51 @@ class Program:
         versions = fingerprint(self._net)
         if versions == self._versions:
             return
-        for step, weight, bias in self._packed:
-            if weight is not None and step.weight is not None:
-                weight.copy_(_tiled(step.weight(), self._tile) if step.taps else step.weight())
-            if bias is not None and step.bias is not None:
-                bias.copy_(step.bias())
+        for read, packed in self._packed.items():
+            packed.memory.copy_(_tiled(read(), packed) if packed.tile else read())
         self._versions = versions
 
     def _operation(self, step: Step, offsets: dict[str, int]) -> Operation:
-        size = step.outputs * max(step.inputs, 1) * step.places
-        weight = torch.empty(size) if step.weight is not None else None
-        bias = torch.empty(step.outputs) if step.bias is not None else None
-        self._packed.append((step, weight, bias))
-        taps = step.taps
+        taps, size = step.taps, step.outputs * max(step.inputs, 1) * step.places
+        first = step.first_pixel * step.outputs
         if taps is not None and len(taps.first) != step.pixels + 1:
             raise Unsupported("taps that do not fit their map")
         return Operation(
             kind=step.kind,
             source=offsets.get(step.source, 0),
-            target=offsets[step.target],
-            other=-1 if step.other is None else offsets[step.other],
-            mask=-1 if step.mask is None else offsets[step.mask],
+            target=offsets[step.target] + first,
+            other=-1 if step.other is None else offsets[step.other] + first,
+            mask=-1 if step.mask is None else offsets[step.mask] + first,
             rectify=step.rectify,
             pixels=step.pixels,
             inputs=step.inputs,
             outputs=step.outputs,
             first_tap=None if taps is None else taps.first.ctypes.data,
             tap_pixel=None if taps is None else taps.pixel.ctypes.data,
-            tap_kernel=None if taps is None else taps.place.ctypes.data,
-            weights=None if weight is None else weight.data_ptr(),
-            bias=None if bias is None else bias.data_ptr(),
+            tap_value=None if taps is None else taps.value.ctypes.data,
+            weights=self._place(step.weight, size, tile=self._tile if taps else 0, transform=step.transform),
+            bias=self._place(step.bias, step.outputs),
             kernel=step.places,
         )
+
+    def _place(
+        self, read: Callable[[], Tensor] | None, size: int, *, tile: int = 0, transform: Tensor | None = None
+    ) -> int | None:
+        """Where the weights will lie that `read` gives; steps may share them."""
+        if read is None:
+            return None
+        if read not in self._packed:
+            self._packed[read] = _Packed(torch.empty(size), tile, transform)
+        return self._packed[read].memory.data_ptr()
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Weights as the program reads them."""
+
+    memory: Tensor
+    tile: int  # outputs of a tile; 0: as they are
+    transform: Tensor | None  # of the places of their kernel
 
 
 def fingerprint(net: nn.Module) -> list[tuple[int, int]]:
@@ -118,11 +135,17 @@ def fingerprint(net: nn.Module) -> list[tuple[int, int]]:
     return [(tensor.data_ptr(), tensor._version) for tensor in (*net.parameters(), *net.buffers())]
 
 
-def _tiled(weight: Tensor, tile: int) -> Tensor:
-    """(outputs, inputs, places) -> [tile][place][input][output of the tile], flat; the last tile may be smaller."""
-    whole = len(weight) // tile * tile
-    full = weight[:whole].reshape(-1, tile, *weight.shape[1:])
-    return torch.cat([full.permute(0, 3, 2, 1).flatten(), weight[whole:].permute(2, 1, 0).flatten()])
+def _tiled(weight: Tensor, packed: _Packed) -> Tensor:
+    """(outputs, inputs, places) -> [tile][place][input][output of the tile], flat; the last tile may be smaller.
+
+    Transformed last: there are fewer places before, and so less to permute.
+    """
+    whole = len(weight) // packed.tile * packed.tile
+    full = weight[:whole].reshape(-1, packed.tile, *weight.shape[1:]).permute(0, 3, 2, 1).flatten(2)
+    rest = weight[whole:].permute(2, 1, 0).flatten(1)
+    if packed.transform is not None:
+        full, rest = packed.transform @ full, packed.transform @ rest
+    return torch.cat([full.flatten(), rest.flatten()])
 
 
 def _offsets(steps: list[Step], sizes: dict[str, int], output: str) -> tuple[dict[str, int], int]:
@@ -135,6 +158,8 @@ def _offsets(steps: list[Step], sizes: dict[str, int], output: str) -> tuple[dic
     total = 0
     for i, name in [*((-1, name) for name in names), *((i, step.target) for i, step in enumerate(steps))]:
         live = {other: offset for other, offset in live.items() if last.get(other, -1) >= i}
+        if name in offsets:  # a further band of it
+            continue
         offset = 0
         for other in sorted(live, key=live.__getitem__):
             if live[other] - offset >= sizes[name]:

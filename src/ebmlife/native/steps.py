@@ -15,9 +15,20 @@ class Unsupported(Exception):
 
 class Kind(IntEnum):  # as in program.c
     CONVOLVE = 0
-    QUARTER = 1
+    MIX = 1
     PASS = 2
     FILL = 3
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What a step of kind CONVOLVE is, where it is one of an image, or the backward pass of one."""
+
+    source: tuple[int, int]  # height and width of the map that is read
+    kernel: tuple[int, int]
+    stride: int
+    padding: int
+    backward: bool
 
 
 @dataclass
@@ -27,7 +38,7 @@ class Step:
     kind: Kind
     source: str
     target: str
-    pixels: int  # of the target
+    pixels: int  # of the target that are written
     inputs: int
     outputs: int
     other: str | None = None
@@ -35,8 +46,11 @@ class Step:
     rectify: bool = False
     taps: Taps | None = None
     places: int = 1  # in the kernel
-    weight: Callable[[], Tensor] | None = None  # (outputs, inputs, places)
+    weight: Callable[[], Tensor] | None = None  # (outputs, inputs, places of the network's own kernel)
+    transform: Tensor | None = None  # (places, places of the network's own kernel); None: they are the same
     bias: Callable[[], Tensor] | None = None
+    first_pixel: int = 0  # of the target
+    convolution: Convolution | None = None
 
 
 @dataclass(frozen=True)

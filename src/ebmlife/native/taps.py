@@ -1,6 +1,9 @@
-"""Which pixels a convolution reads: for each pixel of the result, taps (pixel of the source, place in the kernel)."""
+"""Which pixels an operation reads: for each pixel of the result, taps.
 
-from typing import NamedTuple
+A tap is a pixel of the source and, for a convolution, its place in the kernel, or, for a mixture, its coefficient."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +12,7 @@ from numpy.typing import NDArray
 class Taps(NamedTuple):
     first: NDArray[np.int32]  # (pixels + 1,): where the taps of each pixel of the result begin
     pixel: NDArray[np.int32]
-    place: NDArray[np.int32]
+    value: NDArray[np.int32] | NDArray[np.float32]  # place in the kernel, or coefficient
 
 
 def of_convolution(size: tuple[int, int], kernel: tuple[int, int], stride: int, padding: int) -> Taps:
@@ -20,22 +23,29 @@ def of_convolution(size: tuple[int, int], kernel: tuple[int, int], stride: int, 
     i, j, a, b = np.meshgrid(*map(np.arange, (rows, columns, *kernel)), indexing="ij")
     y, x = i * stride - padding + a, j * stride - padding + b
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    return _sorted(
-        result=(i * columns + j)[inside],
-        pixel=(y * width + x)[inside],
-        place=(a * kernel[1] + b)[inside],
-        pixels=rows * columns,
-    )
+    part = (i * columns + j)[inside], (y * width + x)[inside], (a * kernel[1] + b)[inside]
+    return collected([part], pixels=rows * columns)
+
+
+def averaging(taps: Taps) -> Taps:
+    """The same pixels, each as one of four."""
+    return taps._replace(value=np.full(len(taps.pixel), 0.25, np.float32))
 
 
 def backward(taps: Taps, pixels: int) -> Taps:
     """The taps of the backward pass: source and result change places."""
     result = np.repeat(np.arange(len(taps.first) - 1), np.diff(taps.first))
-    return _sorted(result=taps.pixel.astype(np.int64), pixel=result, place=taps.place.astype(np.int64), pixels=pixels)
+    return collected([(taps.pixel, result, taps.value)], pixels=pixels)
 
 
-def _sorted(*, result: NDArray[np.int64], pixel: NDArray[np.int64], place: NDArray[np.int64], pixels: int) -> Taps:
-    order = np.lexsort((place, result))
+def collected(parts: Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], *, pixels: int) -> Taps:
+    """Taps from parts (pixels of the result, pixels of the source, values), for a result of so many pixels.
+
+    Whole values are places in a kernel, others coefficients. Sorted, so that sums are always taken in one order."""
+    result, pixel, value = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.lexsort((value, pixel, result)) if value.dtype.kind == "f" else np.lexsort((value, result))
     first = np.zeros(pixels + 1, np.int32)
     np.cumsum(np.bincount(result, minlength=pixels), out=first[1:])
-    return Taps(first, pixel[order].astype(np.int32), place[order].astype(np.int32))
+    value = value[order]
+    typed = value.astype(np.float32) if value.dtype.kind == "f" else value.astype(np.int32)
+    return Taps(first, pixel[order].astype(np.int32), typed)

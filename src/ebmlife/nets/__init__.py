@@ -1,5 +1,8 @@
 """Networks."""
 
+from ebmlife.nets.authors_resnet import AuthorsWideResNet
+from ebmlife.nets.biggan import BigGANEnergy, BigGANGenerator
+from ebmlife.nets.flat import FlatEnergy
 from ebmlife.nets.glow import Glow, GlowGenerator
 from ebmlife.nets.perceptron import PerceptronEnergy, PerceptronGenerator
 from ebmlife.nets.resnet import CIFARResNet, WideResNet
@@ -7,7 +10,11 @@ from ebmlife.nets.score import ScoreNet
 from ebmlife.nets.sngan import SNGANDiscriminator, SNGANEnergy, SNGANGenerator
 
 __all__ = [
+    "AuthorsWideResNet",
+    "BigGANEnergy",
+    "BigGANGenerator",
     "CIFARResNet",
+    "FlatEnergy",
     "Glow",
     "GlowGenerator",
     "PerceptronEnergy",

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from math import prod
 
+import torch
 from torch import Tensor, nn
 
 from ebmlife.errors import at_least
@@ -16,14 +17,34 @@ def _layers(inputs: int, width: int, depth: int, outputs: int) -> nn.Sequential:
 
 
 class PerceptronEnergy(nn.Module):
-    """A smooth (SiLU) energy of vectors or flattened images."""
+    """A smooth (SiLU) energy of vectors or flattened images.
 
-    def __init__(self, shape: tuple[int, ...] = (2,), width: int = 128, depth: int = 3) -> None:
+    With `fourier`, sin(Bx) and cos(Bx) join the inputs x, B a fixed matrix of so many rows drawn from N(0,
+    bandwidth^2): a plain perceptron takes far too long to learn shapes of a few hundredths of its inputs' range.
+    """
+
+    directions: Tensor | None  # (inputs, fourier)
+
+    def __init__(
+        self,
+        shape: tuple[int, ...] = (2,),
+        width: int = 128,
+        depth: int = 3,
+        fourier: int = 0,
+        bandwidth: float = 6.0,  # angular frequency per unit: shapes of about 1 / bandwidth
+    ) -> None:
         super().__init__()
-        self.layers = _layers(prod(shape), width, depth, 1)
+        at_least(0, "net", fourier=fourier)
+        inputs = prod(shape)
+        self.register_buffer("directions", bandwidth * torch.randn(inputs, fourier) if fourier else None)
+        self.layers = _layers(inputs + 2 * fourier, width, depth, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        energy: Tensor = self.layers(x.flatten(1))
+        x = x.flatten(1)
+        if self.directions is not None:
+            angles = x @ self.directions
+            x = torch.cat([x, angles.sin(), angles.cos()], dim=1)
+        energy: Tensor = self.layers(x)
         return energy.squeeze(1)
 
 

@@ -43,11 +43,13 @@ def _check(size: int, width: int, fractions: Sequence[float]) -> None:
         raise BadInput(f"width {width} does not fit size {size}: its blocks need a positive multiple of {step}")
 
 
-def _conv(inputs: int, outputs: int, kernel: int) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+def conv(inputs: int, outputs: int, kernel: int, *, bias: bool = True) -> nn.Conv2d:
+    """A convolution that keeps the resolution."""
+    return nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias)
 
 
-def _glorot(module: nn.Module) -> None:
+def glorot(module: nn.Module) -> None:
+    """Weights as Keras begins with, for `apply`."""
     if isinstance(module, nn.Conv2d | nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:
@@ -63,9 +65,9 @@ class EnergyBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, down: bool, stem: bool = False) -> None:
         super().__init__()
-        self.conv_1 = _conv(inputs, outputs, 3)
-        self.conv_2 = _conv(outputs, outputs, 3)
-        self.sc = _conv(inputs, outputs, 1) if down or inputs != outputs else nn.Identity()
+        self.conv_1 = conv(inputs, outputs, 3)
+        self.conv_2 = conv(outputs, outputs, 3)
+        self.sc = conv(inputs, outputs, 1) if down or inputs != outputs else nn.Identity()
         self.down, self.stem = down, stem
 
     def forward(self, x: Tensor) -> Tensor:
@@ -102,7 +104,7 @@ class SNGANEnergy(nn.Module):
             )
         )
         self.linear = nn.Linear(widths[-1], 1, bias=False)
-        self.apply(_glorot)
+        self.apply(glorot)
 
     def forward(self, x: Tensor) -> Tensor:
         h: Tensor = self.linear(F.relu(self.blocks(x)).mean((2, 3)))
@@ -120,7 +122,7 @@ class SNGANDiscriminator(nn.Module):
         super().__init__()
         energy = SNGANEnergy(size, width, channels)
         self.blocks, self.linear = energy.blocks, nn.Linear(energy.linear.in_features, 1)
-        _glorot(self.linear)
+        glorot(self.linear)
         for module in list(self.modules()):
             if isinstance(module, nn.Conv2d | nn.Linear):
                 spectral_norm(module)
@@ -136,10 +138,10 @@ class GeneratorBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, *, batch_norm: bool) -> None:
         super().__init__()
         self.norm_1 = _norm(inputs, batch_norm)
-        self.conv_1 = _conv(inputs, outputs, 3)
+        self.conv_1 = conv(inputs, outputs, 3)
         self.norm_2 = _norm(outputs, batch_norm)
-        self.conv_2 = _conv(outputs, outputs, 3)
-        self.sc = _conv(inputs, outputs, 1)
+        self.conv_2 = conv(outputs, outputs, 3)
+        self.sc = conv(inputs, outputs, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         h: Tensor = self.conv_1(_up(F.relu(self.norm_1(x))))
@@ -163,8 +165,8 @@ class SNGANGenerator(nn.Module):
         self.linear = nn.Linear(latent, width * _BOTTOM**2)
         self.blocks = nn.Sequential(*(GeneratorBlock(a, b, batch_norm=batch_norm) for a, b in pairwise(widths)))
         self.norm = _norm(widths[-1], batch_norm)
-        self.conv = _conv(widths[-1], channels, 3)
-        self.apply(_glorot)
+        self.conv = conv(widths[-1], channels, 3)
+        self.apply(glorot)
 
     def forward(self, z: Tensor) -> Tensor:
         h = self.blocks(self.linear(z).view(len(z), -1, _BOTTOM, _BOTTOM))

@@ -1,11 +1,13 @@
 """Named recipes."""
 
 from ebmlife.recipes import (  # noqa: F401 (they register their recipes)
+    celeba,
     cifar10,
     classifier,
     digits,
     folder,
     gan,
+    imagenet,
     midrun,
     others,
     toy2d,

@@ -20,51 +20,78 @@ def named(fields: Fields) -> Fields:
 
 def compared(fields: Fields) -> Fields:
     """Registers a hybrid recipe's comparisons beside it: the same networks, data and numbers, other initialisations."""
-    for suffix, (summary, changed) in _COMPARISONS.items():
-        _RECIPES[f"{_name(fields)}-{suffix}"] = (f"{_name(fields)} with {summary}.", partial(_changed, fields, changed))
-    return fields
+    return _varied(fields, _COMPARISONS)
+
+
+def ablated(fields: Fields) -> Fields:
+    """Registers a longrun recipe beside itself with one of its parts taken away at a time."""
+    with_prior = fields().get("prior") is not None
+    return _varied(fields, {name: how for name, how in _ABLATIONS.items() if name != "no-prior" or with_prior})
 
 
 def unannealed(fields: Fields) -> Fields:
-    """Registers a recipe's ablation beside it: the learning rate that it begins with, to the end."""
+    """Registers a recipe beside itself with its first learning rate to the end."""
+    return _varied(fields, {"no-anneal": _ABLATIONS["no-anneal"]})
 
-    def constant() -> dict[str, Any]:
-        base = fields()
-        first = parse(str(base["optimizer"]["learning_rate"])).values[0]
-        return base | {"optimizer": base["optimizer"] | {"learning_rate": first}}
 
-    _RECIPES[f"{_name(fields)}-no-anneal"] = (f"{_name(fields)} without annealing.", constant)
+def _varied(fields: Fields, variants: dict[str, "_Variant"]) -> Fields:
+    for suffix, (summary, changed) in variants.items():
+        _RECIPES[f"{_name(fields)}-{suffix}"] = (f"{_name(fields)} {summary}.", partial(_changed, fields, changed))
     return fields
 
 
-def _changed(fields: Fields, changed: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
+def _changed(fields: Fields, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     base = fields()
-    return base | changed(base["chains"])
+    return base | changed(base)
 
 
 def _name(fields: Fields) -> str:
     return fields.__name__.replace("_", "-")
 
 
-_COMPARISONS: dict[str, tuple[str, Callable[[Part], dict[str, Any]]]] = {
-    "coop": ("cooperative learning: chains from the learning generator each time", lambda _: {"chains": part("fresh")}),
+_Variant = tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]  # summary; fields -> those that change
+_COMPARISONS: dict[str, _Variant] = {
+    "coop": (
+        "with cooperative learning: chains from the learning generator each time",
+        lambda _: {"chains": part("fresh")},
+    ),
     "persistent": (
-        "persistent chains, reborn as noise with probability 0.05",
-        lambda bank: {
+        "with persistent chains, reborn as noise with probability 0.05",
+        lambda base: {
             "start": part("uniform"),
-            "chains": part("persistent", size=bank.options["size"], rejuvenate=0.05),
+            "chains": part("persistent", size=base["chains"].options["size"], rejuvenate=0.05),
             "generator": None,
         },
     ),
     "noise": (
-        "chains from noise each time",
+        "with chains from noise each time",
         lambda _: {"start": part("uniform"), "chains": part("fresh"), "generator": None},
     ),
     "data": (
-        "chains from data each time (contrastive divergence)",
+        "with chains from data each time (contrastive divergence)",
         lambda _: {"start": part("data"), "chains": part("fresh"), "generator": None},
     ),
 }
+_ABLATIONS: dict[str, _Variant] = {
+    "no-anneal": (
+        "with its first learning rate throughout",
+        lambda base: {"optimizer": base["optimizer"] | {"learning_rate": _first(base["optimizer"]["learning_rate"])}},
+    ),
+    "no-prior": ("without the prior energy", lambda _: {"prior": None}),
+    "one-bank": (
+        "with one bank, into which states are born as often as they would mature",
+        lambda base: {"chains": _one_bank(base["chains"])},
+    ),
+}
+
+
+def _first(rate: str) -> float:
+    return parse(rate).phases[0].value
+
+
+def _one_bank(maturing: Part) -> Part:
+    """A burn-in batch matures at a rate of 1 / `mature` of its states an update; so many are reborn here."""
+    return part("persistent", size=maturing.options["size"], rejuvenate=1 / maturing.options["mature"])
 
 
 def names() -> list[str]:

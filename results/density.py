@@ -1,0 +1,147 @@
+"""The figures of docs/results/density.md, by real runs: `make results-density`. Stopped and called again, it goes on.
+
+Runs lie in runs/results/density; a run that is finished and scored is not touched again.
+"""
+
+import json
+import math
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+from rich.console import Console
+from torch import Tensor
+
+from ebmlife import build, pictures, recipes, run, watch
+from ebmlife.data import TOYS, Toy
+from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalised
+from ebmlife.files import whole
+from ebmlife.recipe import override
+
+ROOT = Path(__file__).parent.parent
+RUNS, PAGE = ROOT / "runs" / "results" / "density", ROOT / "docs" / "results" / "density.md"
+LENGTHS = {"shortrun": "", "midrun": "-midrun", "longrun": "-longrun"}
+TOY_NAMES, SEEDS = ("mixture", "rings"), (0, 1, 2)
+SAMPLES, COARSE = 20_000, 40  # samples, and cells along a side when they are counted
+T_95 = 4.303  # Student's t of 2 degrees of freedom, for a 95 % interval of three seeds
+
+
+@dataclass(frozen=True)
+class Scores:
+    total_variation: float  # of exp(-E), by quadrature, to the truth
+    kl: float
+    masses: tuple[float, ...]
+    true_masses: tuple[float, ...]
+    at_edge: float
+    samples: float  # total variation of sampled counts to the truth's masses, both in coarse cells
+    sampling_floor: float  # the same for as many draws from the truth itself
+    minutes: float
+    updates: int
+    recipe_hash: str
+
+
+def scored(toy: str, length: str, seed: int, console: Console) -> Scores:
+    """Trains (or goes on, or finds) one run, and scores it."""
+    folder = place(toy, length, seed)
+    if not (folder / "scores.json").exists():
+        base = build.resolve(recipes.get(f"toy-{toy}{LENGTHS[length]}"))
+        recipe = build.resolve(override(base, {"seed": str(seed)}))
+        console.print(f"{folder.name}: {recipe.updates} updates", highlight=False)
+        outcome = run.resume(folder, console=console) if folder.exists() else run.begin(recipe, folder, console=console)
+        if not outcome.finished:
+            raise SystemExit("stopped and saved; the same command goes on")
+        with whole(folder / "scores.json") as unfinished:
+            unfinished.write_text(json.dumps(asdict(score(folder, TOYS[toy](), outcome.update))))
+    return Scores(**json.loads((folder / "scores.json").read_text()))
+
+
+def place(toy: str, length: str, seed: int) -> Path:
+    return RUNS / f"{toy}-{length}-seed{seed}"
+
+
+def score(folder: Path, toy: Toy, updates: int) -> Scores:
+    model = build.load(folder)
+    lines = watch.read_log(folder / "log.jsonl")
+    return Scores(
+        **asdict(compare(model.energy, toy)),
+        samples=counted(model.sample(SAMPLES, seed=1), toy),
+        sampling_floor=counted(toy.sample(SAMPLES, rng=torch.Generator().manual_seed(1)), toy),
+        minutes=sum(1 / line["updates_per_second"] for line in lines) / 60,
+        updates=updates,
+        recipe_hash=model.recipe.hash,
+    )
+
+
+def counted(x: Tensor, toy: Toy) -> float:
+    """Half the sum over coarse cells of |share of samples - the truth's mass|; samples outside the square count too."""
+    fine = CELLS // COARSE
+    mass = exact(toy).mass.view(COARSE, fine, COARSE, fine).sum((1, 3))
+    counts, _ = torch.histogramdd(x.cpu().double(), COARSE, range=[-HALF, HALF, -HALF, HALF])
+    inside = counts / len(x)
+    return 0.5 * ((inside - mass).abs().sum().item() + 1 - inside.sum().item())
+
+
+def interval(values: list[float]) -> str:
+    """Mean and 95 % interval over the seeds."""
+    half = T_95 * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.mean(values):.3f} ± {half:.3f}"
+
+
+def worst_mass(entry: Scores) -> float:
+    """The largest error of a region's mass, relative to its true mass."""
+    return max(abs(p - q) / q for p, q in zip(entry.masses, entry.true_masses, strict=True))
+
+
+def table(scores: dict[tuple[str, str], list[Scores]]) -> str:
+    rows = []
+    for (toy, length), entries in scores.items():
+        cells = [
+            f"{toy}, {length}",
+            f"`toy-{toy}{LENGTHS[length]}`",
+            interval([entry.total_variation for entry in entries]),
+            ", ".join(f"{entry.total_variation:.3f}" for entry in entries),
+            interval([entry.kl for entry in entries]),
+            ", ".join(f"{worst_mass(entry):.0%}" for entry in entries),
+            f"{statistics.mean(entry.samples for entry in entries):.3f}",
+            f"{statistics.mean(entry.minutes for entry in entries):.1f}",
+            ", ".join(f"`{entry.recipe_hash}`" for entry in entries),
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    entry = next(iter(scores.values()))[0]
+    floor = max(entry.sampling_floor for entries in scores.values() for entry in entries)
+    return (
+        f"Command: `make results-density`. Seeds {', '.join(map(str, SEEDS))}; {entry.updates} updates each; mean and "
+        "95 % interval over the seeds (Student's t,\n2 degrees of freedom).\n\n"
+        "| toy, length | recipe | total variation | each seed | KL | worst mass | samples | minutes | recipe hashes |\n"
+        "|---|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
+        f'"Samples" is the total variation of {SAMPLES} samples, counted in {COARSE} x {COARSE} cells; as many draws '
+        f"from the truth score {floor:.3f}.\n"
+    )
+
+
+def picture(toy: str) -> Image.Image:
+    """The truth and the three models' densities, seed 0."""
+    found: dict[str, Surface] = {"truth": exact(TOYS[toy]())}
+    for length in LENGTHS:
+        found[length] = normalised(build.load(place(toy, length, 0)).energy)
+    return pictures.surfaces({name: surface.log_density for name, surface in found.items()}, half=HALF)
+
+
+def main() -> None:
+    console = Console()
+    scores = {
+        (toy, length): [scored(toy, length, seed, console) for seed in SEEDS] for toy in TOY_NAMES for length in LENGTHS
+    }
+    for toy in TOY_NAMES:
+        pictures.save(PAGE.with_name(f"density-{toy}.png"), picture(toy))
+    begin, end = "<!-- toys table -->\n", "<!-- end -->"
+    before, rest = PAGE.read_text().split(begin)
+    with whole(PAGE) as unfinished:
+        unfinished.write_text(before + begin + table(scores) + end + rest.split(end, 1)[1])
+    console.print(table(scores), markup=False, highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""That the score behaves as FID is known to, at 5,000 real images: `make results-fid`. An hour on two cores.
+
+Features are cached as they are computed, set by set: stopped and called again, it goes on.
+"""
+
+from collections.abc import Callable
+
+import torch
+from rich.console import Console
+from tables import RESULTS, replace
+from torch import Tensor
+from torchvision.transforms.functional import gaussian_blur
+
+from ebmlife.data import InMemory, cifar10
+from ebmlife.exam.inception import scores
+from ebmlife.exam.scores import reference_features
+from ebmlife.files import cache_folder
+from ebmlife.pictures import to_uint8
+from ebmlife.randomness import generator
+
+COUNT = 5000
+
+
+def changed(images: Tensor, change: Callable[[Tensor], Tensor]) -> InMemory:
+    return InMemory(to_uint8(change(images)))
+
+
+def noisy(images: Tensor, level: float) -> Tensor:
+    return images + level * torch.randn(images.shape, generator=generator(0, "noise"))
+
+
+def blurred(images: Tensor, sigma: float) -> Tensor:
+    return gaussian_blur(images, kernel_size=[9, 9], sigma=[sigma, sigma])
+
+
+def main() -> None:
+    console = Console()
+    folder = cache_folder() / "cifar-10-batches-bin"
+    train, test = cifar10(folder), cifar10(folder, train=False)
+    images = test.take(torch.arange(COUNT))
+    uniform = 2 * torch.rand(images.shape, generator=generator(0, "uniform")) - 1
+    sets = {
+        "5,000 of the test images": changed(images, lambda x: x),
+        "blurred, sigma 0.5": changed(images, lambda x: blurred(x, 0.5)),
+        "blurred, sigma 1": changed(images, lambda x: blurred(x, 1.0)),
+        "with noise, deviation 0.1": changed(images, lambda x: noisy(x, 0.1)),
+        "with noise, deviation 0.3": changed(images, lambda x: noisy(x, 0.3)),
+        "uniform noise": changed(uniform, lambda x: x),
+    }
+    reference = reference_features(train, COUNT)
+    rows = []
+    for name, data in sets.items():
+        found = reference_features(data, COUNT)
+        for count in (2500, COUNT) if not rows else (COUNT,):
+            values = scores(found[:count], reference[torch.linspace(0, COUNT - 1, count).long()])
+            fid, kid, precision, recall = (f"{value:.3g}" for value in values.values())
+            title = name.replace("5,000", f"{count:,}")
+            rows.append(f"| {title} | {count:,} | {fid} | {kid} | {precision} | {recall} |")
+            console.print(rows[-1], markup=False, highlight=False)
+    replace(
+        RESULTS / "shortrun.md",
+        "fid properties",
+        f"Command: `make results-fid`. Seed 0; against as many images of the training set, {COUNT:,} unless said.\n\n"
+        "| images | count | FID | KID | precision | recall |\n|---|---|---|---|---|---|\n" + "\n".join(rows),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Whether bfloat16 changes what a model's chains do: the same starts and noise, walked in float32 and in bfloat16.
+
+make results-precision        # prints the tables of docs/results/speed.md; emulated where the hardware has no bf16
+"""
+
+import math
+import sys
+from pathlib import Path
+
+import torch
+from scipy.stats import ks_2samp
+from torch.nn.functional import cosine_similarity
+
+from ebmlife import langevin, load, nets, prepare, seeded
+from ebmlife.energy import gradient
+from ebmlife.model import Model
+from ebmlife.randomness import generator
+
+CHAINS, STEPS = 128, 1000
+
+
+def energies(model: Model, precision: str) -> torch.Tensor:
+    """Exact energies of the states after STEPS steps."""
+    start = model.start(CHAINS, rng=generator(0)).x
+    walked = prepare(model.net, temperature=model.recipe.temperature, precision=precision)  # type: ignore[arg-type]
+    x, _ = langevin(walked, start, steps=STEPS, step_size=model.recipe.langevin.step_size, noise=seeded(1))
+    with torch.no_grad():
+        return model.energy(x)
+
+
+def cosines(net: torch.nn.Module, x: torch.Tensor) -> str:
+    half, full = (gradient(prepare(net, precision=p), x).flatten(1) for p in ("bf16", "f32"))  # type: ignore[arg-type]
+    values = cosine_similarity(half, full)
+    return f"mean {values.mean():.4f}, {values.min():.4f} to {values.max():.4f}"
+
+
+def main(runs: list[str]) -> None:
+    for width in (32, 64, 256):
+        torch.manual_seed(0)
+        x = torch.randn(8, 3, 32, 32).clamp(-1, 1)
+        print(f"cosine at initialisation, 32x32, width {width}: {cosines(nets.SNGANEnergy(32, width, 3), x)}")
+    for run in runs:
+        model = load(run)
+        print(f"{run} ({model.recipe.hash}), {CHAINS} chains, {STEPS} steps")
+        print(f"  cosine after training: {cosines(model.net, model.sample(64))}")
+        full, half = energies(model, "f32"), energies(model, "bf16")
+        error = math.sqrt((full.var() + half.var()) / CHAINS)
+        print(f"  energy in float32 {full.mean():.2f}, standard deviation {full.std():.2f}")
+        print(f"  energy in bf16    {half.mean():.2f}, standard deviation {half.std():.2f}")
+        print(f"  difference {half.mean() - full.mean():+.2f} ± {1.96 * error:.2f} (95 %)")
+        print(f"  Kolmogorov-Smirnov p = {ks_2samp(full, half).pvalue:.3f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or sorted(map(str, Path("runs/results/shortrun").glob("digits-shortrun-seed*"))))

@@ -1,0 +1,34 @@
+"""Puts a trained run's averaged weights into the package: `python results/release.py RUN [NAME]`.
+
+They are kept in float32, a few hundred kilobytes each: what is loaded is what was trained.
+"""
+
+import sys
+from pathlib import Path
+
+from ebmlife import build, checkpoint, zoo
+from ebmlife.files import remove
+from ebmlife.weights import write_weights
+
+
+def main(run: str, name: str | None = None) -> None:
+    model = build.load(run, device="cpu")
+    folder = Path(zoo.__file__).parent / (name or model.recipe.name)
+    update = checkpoint.choose(Path(run), None) or 0
+    remove(folder)
+    write_weights(
+        folder,
+        model.recipe,
+        model.net,
+        model.generator,
+        prior=model.prior,
+        shape=model.shape,
+        update=update,
+        origin="trained by ebmlife",
+    )
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    print(f"{folder}: {size / 1e6:.1f} MB, update {update}, recipe {model.recipe.hash}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

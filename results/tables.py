@@ -1,0 +1,15 @@
+"""Pages whose tables are written by the commands that measure them."""
+
+from pathlib import Path
+
+from ebmlife.files import whole
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
+
+
+def replace(page: Path, name: str, text: str) -> None:
+    """Puts `text` between `<!-- NAME -->` and the next `<!-- end -->` of a page."""
+    begin, end = f"<!-- {name} -->\n", "<!-- end -->"
+    before, rest = page.read_text().split(begin)
+    with whole(page) as unfinished:
+        unfinished.write_text(f"{before}{begin}{text.rstrip()}\n{end}{rest.split(end, 1)[1]}")

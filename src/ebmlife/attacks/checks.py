@@ -1,0 +1,90 @@
+"""Mistakes that would cost hours, found before the first step."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.defense import DefendedClassifier
+from ebmlife.energy import frozen, gradient
+from ebmlife.errors import BadInput
+
+
+def attack(
+    robust: DefendedClassifier,
+    x: Tensor,
+    y: Tensor,
+    ids: Sequence[int],
+    *,
+    steps: int,
+    step_size: float,
+    replicas: int,
+    verify: int,
+) -> None:
+    if steps < 0 or not 0 < step_size < float("inf"):
+        raise BadInput(f"an attack needs steps of at least 0 and a step_size above 0, got {steps} and {step_size}")
+    if verify < replicas:
+        raise BadInput(f"verify, the larger draw, must be at least the {replicas} replicas of the attack, got {verify}")
+    images(x)
+    if len(set(ids)) != len(x) or len(ids) != len(x):
+        raise BadInput(f"{len(x)} images need as many different ids, got {len(ids)}, {len(set(ids))} of them different")
+    labels(y, len(x), classes=classes(robust.classifier, x))
+    _energy(robust, x)
+
+
+def images(x: Tensor) -> None:
+    if x.ndim != 4 or not len(x) or not x.is_floating_point():
+        raise BadInput(f"images are a float tensor (B, C, H, W) with B above 0, got {x.dtype} {tuple(x.shape)}")
+    low, high = x.min().item(), x.max().item()
+    if not (low >= -1 and high <= 1):  # NaN compares false
+        raise BadInput(f"images must be in [-1, 1], got values from {low:g} to {high:g}; scale pixels by x / 127.5 - 1")
+
+
+def labels(y: Tensor, images: int, *, classes: int) -> None:
+    if y.shape != (images,) or y.is_floating_point():
+        raise BadInput(f"{images} images need as many whole-numbered labels, got {y.dtype} {tuple(y.shape)}")
+    least, most = int(y.min()), int(y.max())
+    if least < 0 or most >= classes:
+        raise BadInput(f"the classifier has classes 0 to {classes - 1}, the labels go from {least} to {most}")
+
+
+def classes(classifier: nn.Module, x: Tensor) -> int:
+    """How many the classifier knows, by its logits for one image."""
+    try:
+        with frozen(classifier, walking=False), torch.no_grad():
+            logits = classifier(x[:1])
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInput(f"the classifier does not take images of shape {tuple(x.shape[1:])}: {reason}") from error
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise BadInput(f"a classifier gives logits (B, classes), got {got} for one image")
+    return logits.shape[1]
+
+
+def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence[int]) -> dict[str, Any]:
+    """Names what is attacked, so that an attack is not gone on with at something else."""
+    state = {name: value for name, value in robust.state_dict().items() if isinstance(value, Tensor)}
+    return {"images": _digest(x, y, torch.tensor(ids)), "weights": _digest(*(state[name] for name in sorted(state)))}
+
+
+def _energy(robust: DefendedClassifier, x: Tensor) -> None:
+    if not robust.purifier.steps:
+        return
+    try:
+        with frozen(robust.purifier.energy):
+            slope = gradient(robust.purifier.energy, x[:1])
+    except (RuntimeError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInput(f"the energy does not take images of shape {tuple(x.shape[1:])}: {reason}") from error
+    if slope.shape != x[:1].shape:
+        raise BadInput(f"the energy's gradient has the shape {tuple(slope.shape)} for an image of {tuple(x[:1].shape)}")
+
+
+def _digest(*tensors: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:12]

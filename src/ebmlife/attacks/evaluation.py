@@ -1,0 +1,210 @@
+"""Algorithm 2 of the paper: projected gradient ascent on averaged logits, breaks believed after a second draw.
+
+Differences from its print: an image that is wrong before any attack counts as broken; X_N, the last adversary, is
+checked too. Both can only lower the accuracy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.attacks import checks, losses
+from ebmlife.attacks.losses import Loss
+from ebmlife.attacks.progress import Meter, Watcher
+from ebmlife.attacks.record import NONE, Record, Tally
+from ebmlife.attacks.storage import Storage
+from ebmlife.attacks.threat import Threat
+from ebmlife.defense import DefendedClassifier, undefended
+from ebmlife.energy import frozen
+from ebmlife.errors import Diverged, at_least
+from ebmlife.gradients import Transfer
+from ebmlife.randomness import generator, mixed
+
+
+def evaluate(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    threat: Threat,
+    steps: int = 50,  # N in the paper
+    step_size: float | None = None,  # alpha in the paper, in pixels of [0, 1]; None: a quarter of the radius
+    replicas: int | None = None,  # H_adv in the paper; None: those of the model
+    verify: int = 128,  # H_def in the paper
+    evaluations: int = 5,  # of the last adversaries, for three of the record's accuracies
+    loss: str | Loss = "cross-entropy",
+    seed: int = 0,
+    ids: Sequence[int] | None = None,  # names of the images' random draws; None: 0, 1, 2, ...
+    group: int | None = None,  # images that are attacked side by side; None: as many as fill three walks
+    folder: Path | str | None = None,
+    save_every: float = 10.0,  # seconds
+    watch: Watcher = lambda progress: None,
+) -> Record:
+    """Attacks a defended classifier, or any other, at images x in [-1, 1] with labels y.
+
+    Every draw is named by (seed, image, what it is for), so that no image's fate depends on its company. With `folder`
+    the attack is kept there as it goes on, and the same call goes on where a killed one was.
+    """
+    robust = model if isinstance(model, DefendedClassifier) else undefended(model)
+    step_size = threat.radius / 4 if step_size is None else step_size
+    replicas = robust.replicas if replicas is None else replicas
+    ids = range(len(x)) if ids is None else ids
+    group = max(1, 3 * robust.purifier.batch // max(1, replicas)) if group is None else group
+    at_least(1, "attack", replicas=replicas, verify=verify, evaluations=evaluations, group=group)
+    checks.attack(robust, x, y, ids, steps=steps, step_size=step_size, replicas=replicas, verify=verify)
+    if not robust.purifier.steps:
+        replicas = verify = 1  # all would be alike
+    attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, losses.find(loss), seed)
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
+    settings = attack.settings() | {"loss": name, "group": group} | checks.fingerprints(robust, x, y, ids)
+    storage = Storage(folder, settings, every=save_every)
+    found = storage.finished()
+    if found is not None:
+        return found
+    meter = Meter(len(x), walks=attack.walks, final=steps + 2, watch=watch)
+    tallies = []
+    for index, rows in enumerate(torch.split(torch.arange(len(x)), group)):
+        blank = Tally.blank(torch.tensor(ids)[rows], y[rows].cpu(), x[rows].cpu(), steps=steps, evaluations=evaluations)
+        tally, stage = storage.part(index) or (blank, 0)
+        origin = x[rows]
+        meter.enter(tally, stage)
+        while stage < attack.stages:
+            attack.advance(tally, origin, stage)
+            stage += 1
+            storage.keep(index, tally, stage, last=stage == attack.stages)
+            meter.show(tally, stage)
+        meter.leave(tally)
+        tallies.append(tally)
+    record = Record(storage.settings, Tally.joined(tallies))
+    storage.finish(record)
+    return record
+
+
+@dataclass(frozen=True)
+class _Attack:
+    robust: DefendedClassifier
+    threat: Threat
+    steps: int
+    step_size: float
+    replicas: int
+    verify: int
+    evaluations: int
+    loss: Loss
+    seed: int
+
+    @property
+    def stages(self) -> int:
+        """The natural images; X_0 to X_N; each final evaluation."""
+        return self.steps + 2 + self.evaluations
+
+    @property
+    def walks(self) -> list[int]:
+        """Chains walked for an image in each stage, but for verifications."""
+        strike = self.replicas * (1 + self.robust.gradient.walks)
+        return [self.verify, *[strike] * self.steps, self.replicas, *[self.verify] * self.evaluations]
+
+    def settings(self) -> dict[str, Any]:
+        purifier = self.robust.purifier
+        return {
+            "threat": str(self.threat),
+            "radius": self.threat.radius,
+            "steps": self.steps,
+            "step_size": self.step_size,
+            "replicas": self.replicas,
+            "verify": self.verify,
+            "evaluations": self.evaluations,
+            "gradient": self.robust.gradient.name,
+            "mode": repr(self.robust.gradient),
+            "seed": self.seed,
+            "langevin_steps": purifier.steps,
+            "langevin_step_size": purifier.step_size,
+            "langevin_clip": purifier.clip,
+        }
+
+    def advance(self, tally: Tally, origin: Tensor, stage: int) -> None:
+        step = stage - 1
+        if stage == 0:
+            self._begin(tally, origin)
+        elif step > self.steps:
+            self._judge(tally, origin.device, step - self.steps - 1)
+        elif len(tally.standing()):
+            self._strike(tally, origin, step)
+
+    def _begin(self, tally: Tally, origin: Tensor) -> None:
+        """Natural predictions; those that are right start at random in the ball."""
+        tally.natural = self._classify(tally, origin, tally.ids, "natural").argmax(1)
+        for row in tally.standing().tolist():
+            rng = generator(self.seed, f"{tally.ids[row]}/start", device=origin.device)
+            tally.adversaries[row] = self.threat.start(origin[row], rng=rng).cpu()
+
+    def _strike(self, tally: Tally, origin: Tensor, step: int) -> None:
+        """c_j, its gradient, the verification if c_j is wrong, and the step from X_j to X_(j+1)."""
+        rows = tally.standing()
+        x, last = tally.adversaries[rows].to(origin.device), step == self.steps
+        predicted, slope = self._look(tally, x, rows, step, climb=not last)
+        tally.attacked[rows, step] = predicted
+        doubtful = predicted != tally.labels[rows]
+        if doubtful.any():
+            ids = tally.ids[rows[doubtful]]
+            again = self._classify(tally, x[doubtful], ids, f"verify {step}").argmax(1)
+            tally.verified[rows[doubtful], step] = again
+            broken = rows[doubtful][again != tally.labels[rows[doubtful]]]
+            tally.broken_at[broken] = step
+        if slope is not None:
+            moved = self.threat.step(x, slope, origin[rows], size=self.step_size).cpu()
+            unbroken = tally.broken_at[rows] == NONE  # a broken one keeps the image that broke it
+            tally.adversaries[rows[unbroken]] = moved[unbroken]
+
+    def _judge(self, tally: Tally, device: torch.device, evaluation: int) -> None:
+        """One more evaluation of the last adversaries."""
+        logits = self._classify(tally, tally.adversaries.to(device), tally.ids, f"final {evaluation}")
+        tally.final[:, evaluation] = logits.argmax(1)
+        tally.logits = tally.logits + logits if evaluation else logits
+
+    def _classify(self, tally: Tally, x: Tensor, ids: Tensor, what: str) -> Tensor:
+        """Logits of the larger draw; for known noise there is only one."""
+        replicas = self.replicas if self.robust.gradient.known_noise else self.verify
+        with torch.no_grad():
+            logits = self.robust(x, replicas=replicas, seeds=self._seeds(ids, what))
+        tally.image_steps += len(x) * replicas * self.robust.purifier.steps
+        return _finite(logits, f"logits of the evaluation '{what}'").cpu()
+
+    def _look(self, tally: Tally, x: Tensor, rows: Tensor, step: int, *, climb: bool) -> tuple[Tensor, Tensor | None]:
+        """Predictions (n,) by the attack's replicas, and the slopes of their losses where they are to be climbed."""
+        at_once = max(1, self.robust.purifier.batch // self.replicas)  # the walked images of a gradient are kept
+        found = [
+            self._ascent(x[part], tally.labels[rows[part]], tally.ids[rows[part]], step, climb=climb)
+            for part in torch.split(torch.arange(len(x)), at_once)
+        ]
+        walks = 1 + self.robust.gradient.walks * climb
+        tally.image_steps += walks * len(x) * self.replicas * self.robust.purifier.steps
+        tally.gradients += len(x) * climb
+        slopes = [slope for _, slope in found if slope is not None]
+        return torch.cat([predicted for predicted, _ in found]), torch.cat(slopes) if slopes else None
+
+    def _ascent(self, x: Tensor, y: Tensor, ids: Tensor, step: int, *, climb: bool) -> tuple[Tensor, Tensor | None]:
+        robust, seeds = self.robust, self._seeds(ids, f"attack {step}")
+        bare = isinstance(robust.gradient, Transfer)
+        leaf = x.clone().requires_grad_(climb)
+        logits = robust(leaf.detach() if bare else leaf, replicas=self.replicas, seeds=seeds)
+        predicted = _finite(logits.detach(), f"logits at attack step {step}").argmax(1).cpu()
+        if not climb:
+            return predicted, None
+        with frozen(robust.classifier, walking=False):
+            attacked = robust.classifier(leaf) if bare else logits
+            (slope,) = torch.autograd.grad(self.loss(attacked, y.to(x.device)).sum(), leaf)
+        return predicted, _finite(slope, f"{robust.gradient.name} gradient at attack step {step}")
+
+    def _seeds(self, ids: Tensor, what: str) -> list[int]:
+        name = "known" if self.robust.gradient.known_noise else what
+        return [mixed(self.seed, f"{image}/{name}") for image in ids.tolist()]
+
+
+def _finite(values: Tensor, what: str) -> Tensor:
+    if not values.isfinite().all():
+        raise Diverged(f"the {what} are not finite")
+    return values

@@ -1,0 +1,153 @@
+"""What an attack left behind: every prediction, the adversaries, and the accuracies that follow from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ebmlife import checkpoint
+from ebmlife.attacks.shares import Share
+
+NONE = -1  # in place of a prediction that was not made, or of a step that did not come
+
+
+@dataclass
+class Tally:
+    """The predictions of an attack on n images; step j is the adversary X_j after j gradient steps."""
+
+    ids: Tensor  # (n,): rows of the data set, which name each image's random draws
+    labels: Tensor  # (n,)
+    natural: Tensor  # (n,): predicted for the natural image, by the larger draw
+    attacked: Tensor  # (n, steps + 1): predicted for X_j with the attack's replicas
+    verified: Tensor  # (n, steps + 1): predicted anew by the larger draw where the first was wrong
+    broken_at: Tensor  # (n,): the first step whose break was verified
+    final: Tensor  # (n, evaluations): predicted for the last adversary by further draws of the larger size
+    logits: Tensor  # (n, classes): summed over those draws
+    adversaries: Tensor  # (n, C, H, W): the one that broke the image, or the last; the natural image if that was enough
+    gradients: int = 0  # gradients of single images, each averaged over replicas
+    image_steps: int = 0  # Langevin steps of single chains, those of gradients included
+
+    @classmethod
+    def blank(cls, ids: Tensor, labels: Tensor, x: Tensor, *, steps: int, evaluations: int) -> Self:
+        n = len(labels)
+        return cls(
+            ids=ids,
+            labels=labels,
+            natural=_none(n),
+            attacked=_none(n, steps + 1),
+            verified=_none(n, steps + 1),
+            broken_at=_none(n),
+            final=_none(n, evaluations),
+            logits=torch.zeros(n, 0),
+            adversaries=x.clone(),
+        )
+
+    @classmethod
+    def joined(cls, tallies: Sequence["Tally"]) -> Self:
+        columns = {field.name: [getattr(tally, field.name) for tally in tallies] for field in fields(cls)}
+        joined: dict[str, Any] = {
+            name: torch.cat(column) if isinstance(column[0], Tensor) else sum(column)
+            for name, column in columns.items()
+        }
+        return cls(**joined)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def standing(self) -> Tensor:
+        """Rows that were right at first and are not broken yet."""
+        return ((self.natural == self.labels) & (self.broken_at == NONE)).nonzero().squeeze(1)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished attack. Its accuracies are four different things and never one."""
+
+    settings: dict[str, Any]
+    tally: Tally
+
+    @property
+    def natural(self) -> Share:
+        """Of the defended classifier on natural images."""
+        return _share(self.tally.natural == self.tally.labels)
+
+    @property
+    def verified(self) -> Share:
+        """The paper's: images for which no step's break was confirmed by the second, larger draw."""
+        return self.by_step()[self.tally.attacked.shape[1] - 1]
+
+    @property
+    def final(self) -> Share:
+        """Of one evaluation of the last adversaries: what a user of the defence would meet."""
+        return _share(self.tally.final[:, 0] == self.tally.labels)
+
+    @property
+    def averaged(self) -> Share:
+        """Of the prediction from all final evaluations' logits averaged."""
+        return _share(self.tally.logits.argmax(1) == self.tally.labels)
+
+    @property
+    def worst(self) -> Share:
+        """Of images that every one of the final evaluations gets right."""
+        return _share((self.tally.final == self.tally.labels[:, None]).all(1))
+
+    def by_step(self) -> dict[int, Share]:
+        """Verified accuracy after each step: right at first, and not broken up to there."""
+        at, right = self.tally.broken_at, self.tally.natural == self.tally.labels
+        return {j: _share(right & ((at == NONE) | (at > j))) for j in range(self.tally.attacked.shape[1])}
+
+    @property
+    def accuracies(self) -> dict[str, Share]:
+        n = self.tally.final.shape[1]
+        return {
+            "natural": self.natural,
+            "verified, any step": self.verified,
+            "one final": self.final,
+            f"{n} averaged": self.averaged,
+            f"worst of {n}": self.worst,
+        }
+
+    @property
+    def cost(self) -> dict[str, int]:
+        return {"gradients": self.tally.gradients, "langevin_image_steps": self.tally.image_steps}
+
+    def summary(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        shares = {name: {"value": share.value, "interval": share.interval} for name, share in self.accuracies.items()}
+        return {"images": len(self.tally.labels), "accuracies": shares, "cost": self.cost, "settings": self.settings}
+
+    def save(self, folder: Path) -> None:
+        """manifest.json with the summary, state.json and tensors.safetensors with every prediction."""
+        state = {"settings": self.settings, "tally": self.tally.state_dict()}
+        checkpoint.save(folder, state, about={"summary": self.summary()})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        state, _ = checkpoint.load(Path(folder))
+        return cls(state["settings"], Tally(**state["tally"]))
+
+    def __str__(self) -> str:
+        return table({self.settings["gradient"]: self})
+
+
+def table(records: dict[str, Record]) -> str:
+    """One line for each record: accuracies with their intervals, and the cost."""
+    first = next(iter(records.values()))
+    rows = [["", *first.accuracies, "gradients", "Langevin image-steps"]]
+    for name, record in records.items():
+        costs = [f"{count:,}" for count in record.cost.values()]
+        rows.append([name, *map(str, record.accuracies.values()), *costs])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+def _none(*shape: int) -> Tensor:
+    return torch.full(shape, NONE)
+
+
+def _share(right: Tensor) -> Share:
+    return Share(int(right.sum()), len(right))

@@ -1,0 +1,66 @@
+"""An attack's folder: `parts/` while it goes on, `record/` when it is finished, `settings.json` to know it by."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ebmlife import checkpoint
+from ebmlife.attacks.record import Record, Tally
+from ebmlife.errors import BadInput
+from ebmlife.files import remove, sweep, whole
+
+
+class Storage:
+    """Keeps groups of images between stages, at most every so many seconds; nowhere if there is no folder."""
+
+    def __init__(self, folder: Path | str | None, settings: dict[str, Any], *, every: float) -> None:
+        self.settings: dict[str, Any] = json.loads(json.dumps(settings))
+        self._folder, self._every, self._then = None if folder is None else Path(folder), every, time.monotonic()
+        if self._folder is not None:
+            self._claim(self._folder)
+
+    def finished(self) -> Record | None:
+        if self._folder is None or not (self._folder / "record").is_dir():
+            return None
+        return Record.load(self._folder / "record")
+
+    def part(self, index: int) -> tuple[Tally, int] | None:
+        """A group as it was kept, and its next stage."""
+        path = self._path(index)
+        if path is None or not path.is_dir():
+            return None
+        state, _ = checkpoint.load(path)
+        return Tally(**state["tally"]), int(state["stage"])
+
+    def keep(self, index: int, tally: Tally, stage: int, *, last: bool) -> None:
+        path = self._path(index)
+        if path is not None and (last or time.monotonic() - self._then >= self._every):
+            checkpoint.save(path, {"tally": tally.state_dict(), "stage": stage}, about={"stage": stage})
+            self._then = time.monotonic()
+
+    def finish(self, record: Record) -> None:
+        if self._folder is not None:
+            record.save(self._folder / "record")
+            remove(self._folder / "parts")
+
+    def _path(self, index: int) -> Path | None:
+        return None if self._folder is None else self._folder / "parts" / f"{index:06d}"
+
+    def _claim(self, folder: Path) -> None:
+        file = folder / "settings.json"
+        if not file.exists():
+            with whole(file) as unfinished:
+                unfinished.write_text(json.dumps(self.settings, indent=2))
+            return
+        try:
+            before = json.loads(file.read_text())
+        except ValueError as error:
+            raise BadInput(f"{file} cannot be read ({error}); choose another folder") from error
+        names = {*before, *self.settings}
+        changed = [n for n in sorted(names) if before.get(n) != self.settings.get(n)]
+        if changed:
+            said = "; ".join(f"{n}: {before.get(n)} -> {self.settings.get(n)}" for n in changed)
+            raise BadInput(f"{folder} holds another attack ({said}); choose another folder")
+        sweep(folder)
+        sweep(folder / "parts")

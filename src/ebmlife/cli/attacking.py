@@ -1,0 +1,206 @@
+"""`ebmlife attack`."""
+
+import argparse
+import json
+import re
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+
+from ebmlife import attacks, build, classifiers, pictures, places
+from ebmlife.attacks.threat import Threat, length
+from ebmlife.cli.defending import add_model_options, load_model, make_purifier
+from ebmlife.cli.parsing import Command, counts
+from ebmlife.data import Dataset
+from ebmlife.defense import DefendedClassifier
+from ebmlife.errors import BadInput
+from ebmlife.files import whole
+from ebmlife.gradients import Gradient, Smooth, find
+from ebmlife.model import Model
+from ebmlife.randomness import mixed
+
+UNDEFENDED = "undefended"
+_SHOWN = 10  # images in pictures
+
+
+def register(command: Command) -> None:
+    attack = command("attack", _attack, "attack a classifier that a run's energy defends")
+    attack.add_argument("folder", type=Path, metavar="RUN")
+    attack.add_argument("--classifier", required=True, help="its name, such as timm:NAME or package.module:function")
+    attack.add_argument("--threat", help="norm and radius in pixels of [0, 1]: linf:8/255 or l2:0.5")
+    attack.add_argument("--preset", help=f"the paper's settings: {', '.join(attacks.PRESETS)}")
+    attack.add_argument("--gradient", default="bpda", help="with commas between: bpda,full,smooth,transfer,fixed")
+    attack.add_argument("--steps", type=int, help="of the attack (default: 50)")
+    attack.add_argument("--step-size", help="of the attack, as a radius (default: a quarter of the radius)")
+    attack.add_argument("--replicas", type=int, help="chains of each image in a gradient (default: 48)")
+    attack.add_argument("--verify", type=int, help="chains of each image when a break is verified (default: 128)")
+    attack.add_argument("--evaluations", type=int, default=5, help="of the last adversaries (default: %(default)s)")
+    attack.add_argument("--loss", default="cross-entropy", help=f"{', '.join(attacks.LOSSES)} (default: %(default)s)")
+    attack.add_argument("--beta", type=float, help=f"of softplus, in smooth gradients (default: {Smooth().beta:g})")
+    attack.add_argument("--n", type=int, help="test images (default: 100, or as the preset says)")
+    attack.add_argument("--k", type=int, help="Langevin steps of the defence; default: the recipe's sampling_steps")
+    attack.add_argument("--sweep-k", help="several: 0,50,100; accuracy against them is plotted")
+    attack.add_argument("--masking", action="store_true", help="check whether the gradients are masked")
+    attack.add_argument(
+        "--out", type=Path, help="default: in RUN/attacks, by classifier and threat; a killed attack goes on there"
+    )
+    attack.add_argument("--batch", type=int, default=256, help="chains that walk at once (default: %(default)s)")
+    add_model_options(attack)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the options and the preset come to."""
+
+    attack: dict[str, Any]  # of attacks.evaluate
+    modes: list[Gradient]
+    ks: list[int | None]
+    walk: dict[str, Any]  # of the purifier
+    n: int | None
+
+
+def _plan(options: argparse.Namespace) -> _Plan:
+    preset = attacks.preset(options.preset) if options.preset else None
+    if options.threat is None and preset is None:
+        raise BadInput("attack needs --threat, such as linf:8/255, or --preset")
+
+    def chosen(name: str, given: Any, default: Any) -> Any:
+        return given if given is not None else default if preset is None else getattr(preset, name)
+
+    attack = {
+        "threat": chosen("threat", Threat.parse(options.threat) if options.threat else None, None),
+        "steps": chosen("steps", options.steps, 50),
+        "replicas": chosen("replicas", options.replicas, 48),
+        "verify": chosen("verify", options.verify, 128),
+        "evaluations": options.evaluations,
+        "loss": options.loss,
+        "seed": options.seed,
+        "step_size": chosen("step_size", length(options.step_size) if options.step_size else None, None),
+    }
+    attacks.losses.find(options.loss)
+    modes = [find(name) for name in options.gradient.split(",")]
+    if options.beta is not None:
+        modes = [Smooth(options.beta) if isinstance(mode, Smooth) else mode for mode in modes]
+    k = chosen("langevin_steps", options.k, None)
+    ks = [k] if options.sweep_k is None else sorted(set(counts(options.sweep_k, "--sweep-k")))
+    walk = {"batch": options.batch} | ({} if preset is None else {"step_size": preset.langevin_step_size})
+    return _Plan(attack, modes, ks, walk, options.n if options.n is not None or preset is None else preset.images)
+
+
+def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    plan, model = _plan(options), load_model(options)
+    classifier = classifiers.find(options.classifier).to(model.device)
+    x, y = (values.to(model.device) for values in _test_images(model, plan.n))
+    out = options.out or _folder(options, plan)
+    defences = {
+        f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode)
+        for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)
+        for mode in plan.modes
+    }
+    evaluate = partial(_watched, x=x, y=y, plan=plan, out=out)
+    first = next(iter(defences))
+    try:
+        records = {UNDEFENDED: evaluate(UNDEFENDED, classifier)}
+        records |= {name: evaluate(name, robust) for name, robust in defences.items()}
+        said = _masked(first, defences[first], x, y, plan, out) if options.masking else ""
+    except KeyboardInterrupt:
+        print(f"stopped; the same command goes on where it was, in {out}")
+        raise
+    _report(records, said, out)
+    _draw(records, out)
+    seeds = [mixed(options.seed, f"picture {i}") for i in range(min(_SHOWN, len(x)))]
+    examples = attacks.Examples.of(records[first], defences[first], x, seeds=seeds)
+    examples.save(out / first / "examples.safetensors")
+    pictures.save(out / "images.png", pictures.grid(examples.rows, columns=len(seeds)))
+    print(f"records and plots: {out}")
+    return 0
+
+
+def _folder(options: argparse.Namespace, plan: _Plan) -> Path:
+    """RUN/attacks/NAME: where the page of a run looks for attacks."""
+    classifier = Path(options.classifier.rpartition(":")[2]).name.removesuffix(".safetensors")
+    return places.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", f"{classifier}-{plan.attack['threat']}")
+
+
+def _test_images(model: Model, n: int | None) -> tuple[Tensor, Tensor]:
+    data, seen = test_part(model)
+    if data.labels is None:
+        raise BadInput("the run's data have no labels; an attack needs a data set with classes")
+    if n is not None and not 1 <= n <= len(data):
+        raise BadInput(f"--n {n}: there are {len(data)} test images")
+    if seen:
+        print("note: the run was trained on these images too")
+    rows = torch.arange(min(100, len(data)) if n is None else n)
+    return data.take(rows), data.labels[rows]
+
+
+def test_part(model: Model) -> tuple[Dataset, bool]:
+    """The part of a run's data that is for tests, or all of it, and whether the run was trained on that too."""
+    chosen = model.recipe.data
+    if not build.DATA.wants(chosen, "train"):
+        return build.DATA.make(chosen), True
+    other = type(chosen).model_validate({"kind": chosen.kind, **chosen.options, "train": False})
+    return build.DATA.make(other), chosen.options.get("train") is not True
+
+
+def _watched(name: str, model: nn.Module, *, x: Tensor, y: Tensor, plan: _Plan, out: Path) -> attacks.Record:
+    with _Bar(name) as bar:
+        return attacks.evaluate(model, x, y, folder=out / name, watch=bar, **plan.attack)
+
+
+def _masked(name: str, robust: DefendedClassifier, x: Tensor, y: Tensor, plan: _Plan, out: Path) -> str:
+    with _Bar("masking") as bar:
+        checks = attacks.check_masking(robust, x, y, folder=out / f"masking-{name}", watch=bar, **plan.attack)
+    return "\n".join(["", "", f"masking of {name}:", *map(str, checks)])
+
+
+def _report(records: dict[str, attacks.Record], said: str, out: Path) -> None:
+    text = attacks.table(records) + said
+    print(text)
+    for file, content in (
+        (out / "table.txt", text + "\n"),
+        (out / "summary.json", json.dumps({name: record.summary() for name, record in records.items()}, indent=2)),
+    ):
+        with whole(file) as unfinished:
+            unfinished.write_text(content)
+
+
+def _draw(records: dict[str, attacks.Record], out: Path) -> None:
+    pictures.save(out / "steps.png", attacks.plot_steps(records))
+    sweep = attacks.plot_langevin_steps([record for name, record in records.items() if name != UNDEFENDED])
+    if sweep is not None:
+        pictures.save(out / "sweep.png", sweep)
+
+
+class _Bar:
+    """How far an attack is: a bar with the time left; plain lines where there is no terminal."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._console, self._spoke = name, Console(stderr=True), time.monotonic()
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[standing]}"))
+        self._progress = Progress(
+            *columns, TimeRemainingColumn(), console=self._console, disable=not self._console.is_terminal
+        )
+        self._task = self._progress.add_task(name, total=1.0, standing="")
+
+    def __call__(self, progress: attacks.Progress) -> None:
+        standing = f"{progress.standing.right} of {progress.standing.of} stand"
+        self._progress.update(self._task, completed=progress.done, standing=standing)
+        if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
+            self._spoke = time.monotonic()
+            left = f"about {progress.seconds_left:.0f} s left"
+            self._console.print(f"{self._name}: {progress.done:.0%}, {standing}, {left}")
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()

@@ -1,0 +1,99 @@
+"""`ebmlife purify`, and what it shares with `ebmlife attack`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ebmlife import build, pictures
+from ebmlife.cli.parsing import Command
+from ebmlife.data.dataset import from_bytes
+from ebmlife.data.folder import decode
+from ebmlife.defense import Purifier
+from ebmlife.errors import BadInput
+from ebmlife.files import whole
+from ebmlife.model import Model
+from ebmlife.randomness import mixed
+
+_STRIP = 16  # images of a strip
+
+
+def register(command: Command) -> None:
+    purify = command("purify", _purify, "clean image files by Langevin steps on a run's energy")
+    purify.add_argument("folder", type=Path, metavar="RUN")
+    purify.add_argument("files", type=Path, nargs="+", metavar="FILES")
+    purify.add_argument("--out", type=Path, required=True, help="a new folder for the cleaned images")
+    purify.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
+    purify.add_argument("--strip", action="store_true", help="strip.png too: a row for each image, growing old")
+    add_model_options(purify)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+    parser.add_argument("--device", default="auto")
+
+
+def load_model(options: argparse.Namespace) -> Model:
+    model = build.load(options.folder, update=options.update, device=options.device)
+    if len(model.shape) != 3:
+        raise BadInput(f"{options.folder} is a model of states of shape {model.shape}; expected one of images")
+    return model
+
+
+def make_purifier(model: Model, steps: int | None, **options: Any) -> Purifier:
+    """As the model's recipe walks, for so many steps or as many as it samples with."""
+    walk = model.recipe.langevin
+    settings: dict[str, Any] = {"step_size": walk.step_size, "clip": walk.clip} | options
+    return Purifier(model.energy, steps=model.recipe.sampling_steps if steps is None else steps, **settings)
+
+
+def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    model = load_model(options)
+    names = _names(options.files, options.out)
+    purifier = make_purifier(model, options.steps)
+    x = torch.stack([_decoded(file, model) for file in options.files]).to(model.device)
+    seeds = [mixed(options.seed, f"file {i}") for i in range(len(x))]
+    purified = purifier(x, seeds=seeds)
+    with whole(options.out) as unfinished:
+        unfinished.mkdir()
+        for name, image in zip(names, purified, strict=True):
+            pictures.image(image).save(unfinished / name)
+        if options.strip:
+            _strip(purifier, x[:_STRIP], seeds[:_STRIP]).save(unfinished / "strip.png")
+    print(f"{len(x)} images after {purifier.steps} Langevin steps: {options.out}")
+    if options.strip:
+        print(f"strip at steps {', '.join(map(str, _marks(purifier.steps)))}: {options.out / 'strip.png'}")
+    return 0
+
+
+def _names(files: Sequence[Path], out: Path) -> list[str]:
+    """The cleaned images' names, before any is cleaned."""
+    if out.exists():
+        raise BadInput(f"--out {out} exists already; choose another name")
+    names = [f"{file.stem}.png" for file in files]
+    taken = {"strip.png"}
+    for name in names:
+        if name in taken:
+            raise BadInput(f"two pictures would be written as {out / name}; rename the image, or clean it apart")
+        taken.add(name)
+    return names
+
+
+def _decoded(file: Path, model: Model) -> Tensor:
+    channels, size, _ = model.shape
+    return from_bytes(torch.from_numpy(decode(file, size=size, channels=channels).copy()))
+
+
+def _strip(purifier: Purifier, x: Tensor, seeds: Sequence[int]) -> Image.Image:
+    states = purifier.trajectory(x, at=_marks(purifier.steps), seeds=seeds)  # (columns, rows, C, H, W)
+    return pictures.grid(states.transpose(0, 1).flatten(0, 1), columns=len(states))
+
+
+def _marks(steps: int, *, count: int = 10) -> list[int]:
+    """0, then whole numbers nearly evenly spaced in their logarithm, up to `steps`."""
+    return sorted({0, *(round(steps ** (i / (count - 2))) for i in range(count - 1))}) if steps else [0]

@@ -1,0 +1,152 @@
+"""`ebmlife exam`."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+from ebmlife import checkpoint, places
+from ebmlife.cli.parsing import Command
+from ebmlife.errors import BadInput
+from ebmlife.exam import LifeCycle, life_cycle, record
+from ebmlife.files import whole
+from ebmlife.longwalk import Progress
+from ebmlife.stopping import signals
+from ebmlife.subjects import STARTS, Subject, given, is_function, trained
+
+_ROWS = 12  # of the printed table
+
+
+def register(command: Command) -> None:
+    exam = command("exam", _exam, "let a model's chains grow old, and say for how long they stay like the data")
+    exam.add_argument(
+        "target",
+        help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
+    )
+    exam.add_argument("--steps", type=int, default=100_000, help="Langevin steps (default: %(default)s)")
+    exam.add_argument("--chains", type=int, default=64, help="of a run (default: %(default)s)")
+    exam.add_argument("--step-size", type=float, help="default: the recipe's, or 0.01")
+    exam.add_argument("--start", choices=STARTS, help="of a run; default: the generator where it has one, else data")
+    exam.add_argument("--out", type=Path, help="default: exam in the run's folder; called again, it goes on there")
+    exam.add_argument("--seed", type=int, default=0)
+    exam.add_argument("--batch", type=int, default=256, help="chains that walk together (default: %(default)s)")
+    exam.add_argument(
+        "--evaluation-temperature",
+        type=float,
+        default=1.0,
+        help="divides learned and prior energy before the Gaussian term is added; the paper's authors take 1.005",
+    )
+    exam.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+    exam.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
+    exam.add_argument("--device", default="auto")
+
+
+def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    out, subject = _folder(options), _subject(options)
+    step_size = subject.step_size if options.step_size is None else options.step_size
+    if options.steps < 1 or not step_size > 0:
+        raise BadInput(f"an exam needs at least 1 step and a step_size above 0, got {options.steps} and {step_size}")
+    asked = {"steps": options.steps, "chains": len(subject.x0), "step_size": step_size, "start": options.start}
+    asked |= {"seed": options.seed, "batch": options.batch, "raw": options.raw, **subject.identity}
+    asked["evaluation_temperature"] = options.evaluation_temperature
+    if _finished(out, asked):
+        cycle = record.load(out)
+    else:
+        with signals() as stop, bar() as progress:
+            cycle = life_cycle(
+                subject.energy,
+                subject.x0,
+                steps=options.steps,
+                step_size=step_size,
+                data=subject.data,
+                data_noise=subject.data_noise,
+                features=subject.features,
+                traced=subject.traced,
+                classifier=subject.classifier,
+                clip=subject.clip,
+                seed=options.seed,
+                batch=options.batch,
+                folder=out,
+                progress=progress,
+                stopping=lambda: stop.wanted,
+            )
+        if not cycle.complete:
+            print(f"stopped and saved at step {checkpoint.choose(out, None)}; the same command goes on")
+            return 0
+        record.save(cycle, out)
+    _show(cycle, out)
+    return 0
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    if options.out is None and is_function(options.target):
+        raise BadInput(f"--out is needed: {options.target} has no folder of its own")
+    return places.own(options.target) / "exam" if options.out is None else options.out
+
+
+def _subject(options: argparse.Namespace) -> Subject:
+    if is_function(options.target):
+        return given(options.target)
+    return trained(
+        Path(options.target),
+        chains=options.chains,
+        start=options.start,
+        seed=options.seed,
+        update=options.update,
+        averaged=not options.raw,
+        evaluation_temperature=options.evaluation_temperature,
+        device=options.device,
+    )
+
+
+def _finished(out: Path, asked: dict[str, Any]) -> bool:
+    """Whether this very exam is finished in the folder; another one that is there is not touched."""
+    file = out / "exam.json"
+    if not file.exists():
+        with whole(file) as unfinished:
+            unfinished.write_text(json.dumps(asked, indent=1))
+        return False
+    there = json.loads(file.read_text())
+    for name, value in asked.items():
+        if there.get(name) != value:
+            raise BadInput(f"{out} holds an exam with {name} {there.get(name)}, not {value}; choose another --out")
+    return (out / "life-cycle.json").exists()
+
+
+@contextmanager
+def bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar with the time left on a terminal, a line every half minute elsewhere."""
+    console, spoke = Console(stderr=True), time.monotonic()
+    with Bar(*Bar.get_default_columns(), console=console, disable=not console.is_terminal) as shown:
+        task = shown.add_task("Langevin steps", total=None)
+
+        def show(progress: Progress) -> None:
+            nonlocal spoke
+            shown.update(task, completed=progress.step, total=progress.steps)
+            if not console.is_terminal and time.monotonic() - spoke > 30:
+                spoke = time.monotonic()
+                print(f"step {progress.step}/{progress.steps}  {progress.seconds_left:.0f} s left", flush=True)
+
+        yield show
+
+
+def _show(cycle: LifeCycle, out: Path) -> None:
+    names = [name for name in cycle.figures if not name.startswith(("rhat", "ess", "energy_"))]
+    print(f"{cycle.settings['chains']} chains; the distance is {cycle.settings['distance']}")
+    print("".join(f"{name:>11}" for name in ("steps", *names)))
+    last = len(cycle.steps) - 1
+    for i in sorted({round(k * last / (_ROWS - 1)) for k in range(_ROWS)}):
+        values = (cycle.figures[name][i] for name in names)
+        cells = (f"{cycle.steps[i]:,}", *("-" if value is None else f"{value:.4g}" for value in values))
+        print("".join(f"{cell:>11}" for cell in cells))
+    print(f"verdict: {cycle.verdict}, stable until step {cycle.stable_until}")
+    for reason in cycle.reasons:
+        print(f"- {reason}")
+    print(f"the same chains growing old: {out / 'strip.png'}")
+    print(f"curves: {out / 'life-cycle.png'}\nall figures: {out / 'life-cycle.json'}")

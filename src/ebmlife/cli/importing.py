@@ -1,0 +1,125 @@
+"""`ebmlife import`."""
+
+import argparse
+from pathlib import Path
+
+from torch import nn
+
+from ebmlife import build, recipes
+from ebmlife.classifiers import write_authors_wrn
+from ebmlife.cli.parsing import Command
+from ebmlife.errors import BadInput
+from ebmlife.importers import load
+from ebmlife.importers.kinds import Imported
+from ebmlife.kinds import Kinds
+from ebmlife.nets import AuthorsWideResNet
+from ebmlife.prior import FixedPrior
+from ebmlife.recipe import EBMRecipe, Part, as_ebm, override, part
+from ebmlife.sections import Prior
+from ebmlife.weights import write_weights
+
+_RECIPES = {  # whose networks have these sizes
+    "ebm-sngan32": "cifar10-shortrun",
+    "ebm-sngan64": "celeba-shortrun",
+    "ebm-sngan128": "imagenet128-shortrun",
+    "ebm-biggan224": "imagenet224-midrun",
+    "gen-sngan32": "cifar10-shortrun",
+    "gen-sngan64": "celeba-shortrun",
+    "gen-sngan128": "imagenet128-shortrun",
+    "gen-biggan128": "imagenet128-shortrun",
+    "gen-biggan256": "imagenet224-midrun",
+}
+
+
+def register(command: Command) -> None:
+    about = "make a run's folder of weights that other people trained: energy, generator or both; or a classifier"
+    bring = command("import", _import, about, fields=True)
+    bring.add_argument("files", nargs="+", help="TensorFlow checkpoint, .safetensors or .pth; at most one of each sort")
+    bring.add_argument("--out", type=Path, required=True, help="the folder to make (a classifier: .safetensors)")
+    bring.add_argument("--recipe", help="what the weights were trained for: temperature, step size, data")
+    bring.add_argument("--prior", help="the file of the fixed prior energy of a longrun model")
+    bring.add_argument("--net", help="insist on a kind, such as ebm-sngan32; default: what the tensors look like")
+
+
+def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    found = [load(file, net=options.net) for file in options.files]
+    if isinstance(found[0].net, AuthorsWideResNet):
+        return _classifier(found[0].net, found, options.out)
+    energy, generator = _one(found, "ebm-"), _one(found, "gen-")
+    chosen = energy or generator
+    assert chosen is not None  # there is at least one file, and kinds are of two sorts
+    name = options.recipe or _RECIPES.get(chosen.kind)
+    if name is None:
+        raise BadInput(f"no recipe of the paper has {chosen.kind}; say with --recipe what it was trained for")
+    recipe, prior = _with_prior(_fitted(as_ebm(recipes.get(name)), energy, generator), options.prior)
+    recipe = as_ebm(build.resolve(override(build.resolve(recipe), changes)))
+    shape = _shape(recipe, energy, generator)
+    net, maker = build.networks(recipe, shape, build.find_device("cpu"))
+    for target, source in ((net, energy), (maker, generator)):
+        if isinstance(target, nn.Module) and source is not None:
+            build.fit_weights(target, source.net.state_dict(), source.kind)
+    origin = ", ".join(map(str, (*options.files, *([options.prior] if prior else []))))
+    write_weights(options.out, recipe, net, maker, prior, shape=shape, origin=origin)
+    print(f"{', '.join(one.kind for one in found)} -> {options.out}, with the numbers of {name}")
+    return 0
+
+
+def _classifier(net: AuthorsWideResNet, found: list[Imported], out: Path) -> int:
+    if len(found) > 1:
+        raise BadInput("a classifier is imported by itself; leave the other files away")
+    if out.suffix != ".safetensors":
+        raise BadInput(f"a classifier becomes a file: --out {out.name}.safetensors")
+    write_authors_wrn(out, net, found[0].options)
+    print(f"wrn -> {out}; use it as --classifier wrn:{out}")
+    return 0
+
+
+def _one(found: list[Imported], sort: str) -> Imported | None:
+    of_sort = [one for one in found if one.kind.startswith(sort)]
+    if len(of_sort) > 1:
+        raise BadInput(f"a run has one energy and one generator at most, not {' and '.join(o.kind for o in of_sort)}")
+    return of_sort[0] if of_sort else None
+
+
+def _fitted(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> EBMRecipe:
+    """The recipe with these networks; without a generator chains start from data, without an energy they stand."""
+    changes: dict[str, object] = {"net": part("flat"), "sampling_steps": 0}
+    if energy is not None:
+        changes = {"net": _part(energy, build.NETS)}
+    if generator is not None:
+        frozen = {"net": _part(generator, build.GENERATORS), "optimizer": None}
+        changes |= {"generator": frozen, "start": part("generator")}
+    else:
+        changes |= {"generator": None, "start": part("data")}
+    return EBMRecipe.model_validate({**recipe.model_dump(mode="json"), **changes})
+
+
+def _with_prior(recipe: EBMRecipe, file: str | None) -> tuple[EBMRecipe, FixedPrior | None]:
+    if recipe.net.kind == "flat":
+        return recipe.model_copy(update={"prior": None}), None
+    if (file is None) != (recipe.prior is None):
+        how = "leave --prior away" if recipe.prior is None else "give its file with --prior"
+        raise BadInput(f"{recipe.name} has {'no' if recipe.prior is None else 'a'} prior energy; {how}")
+    if file is None:
+        return recipe, None
+    found = load(file)
+    if not found.kind.startswith("ebm-"):
+        raise BadInput(f"--prior {file} is {found.kind}, and a prior is an energy")
+    prior = FixedPrior(found.net, build.NETS.resolve(_part(found, build.NETS)), recipe.temperature)
+    return recipe.model_copy(update={"prior": Prior(run=file, temperature=recipe.temperature)}), prior
+
+
+def _part(of: Imported, kinds: Kinds) -> Part:
+    kind = next(name for name, maker in kinds.makers.items() if maker is of.network)
+    return part(kind, **{name: value for name, value in of.options.items() if name not in kinds.provided})
+
+
+def _shape(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> tuple[int, ...]:
+    """Of the energy's images, else of the recipe's data: a generator's images may be resized to it."""
+    wanted = recipe.data.options.get("size")
+    one = energy or generator
+    assert one is not None
+    size, channels = one.options["size"], one.options.get("channels", 3)
+    if energy is not None and wanted not in (None, size):
+        raise BadInput(f"{energy.kind} is of {size}x{size} images, the data of {recipe.name} of {wanted}x{wanted}")
+    return (channels, size if wanted is None else wanted, size if wanted is None else wanted)

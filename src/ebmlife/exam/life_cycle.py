@@ -1,0 +1,122 @@
+"""The life cycle of a model's samples: the same chains, looked at over log-spaced Langevin steps as they grow old."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from ebmlife.data import Dataset
+from ebmlife.energy import Energy
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.exam.convergence import arviz
+from ebmlife.exam.looks import Looks, Trace
+from ebmlife.exam.reference import PLAIN, Features, reference, some_of
+from ebmlife.exam.verdict import Verdict, judge
+from ebmlife.longwalk import Progress, Snapshots, log_spaced, long_walk
+from ebmlife.randomness import generator
+
+REFERENCE = 2048  # states of a data set that stand for it: as many as FID has features
+
+
+class Slope(Protocol):
+    """What chains can walk on without an energy: minus a score."""
+
+    def gradient(self, x: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class LifeCycle:
+    steps: list[int]
+    figures: dict[str, list[float | None]]  # a value for each of the steps; None where there is none
+    verdict: Verdict
+    stable_until: int  # steps
+    reasons: list[str]
+    ranges: dict[str, tuple[float, float]]  # least and most of each figure over as large sets of data
+    settings: dict[str, Any]
+    complete: bool  # False: stopped before its last step
+    strip: Tensor = field(repr=False)  # (len(steps), chains shown, ...): the same chains growing old
+    states: Tensor = field(repr=False)  # (chains, ...) at the last step
+
+
+def life_cycle(
+    energy: Energy | Slope,
+    x0: Tensor,
+    *,
+    steps: int = 100_000,
+    step_size: float = 1e-2,
+    data: Dataset | Tensor | None = None,
+    data_noise: float = 0.0,
+    features: Features = PLAIN,
+    traced: Features | None = None,
+    classifier: Callable[[Tensor], Tensor] | None = None,
+    clip: float | None = None,
+    seed: int = 0,
+    batch: int = 256,
+    shown: int = 8,
+    folder: Path | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> LifeCycle:
+    """Walks all chains x0 (B, ...) for `steps` Langevin steps and says how long their states stay like the data.
+
+    `energy` is any callable from states to numbers, or an object with a `gradient` alone. Without `data`, x0 itself is
+    what samples are compared with: right for chains that begin at data or at good samples. `data_noise` is the noise
+    that the model's data were under. Distances are taken in `features`; R-hat's projections in `traced`, where those
+    are too slow. With a `classifier` (x -> logits) the share of chains that keep their start's class is followed.
+    With a `folder` the exam is saved there every minute, and goes on when it is called again.
+    """
+    _check(x0, steps)
+    arviz()  # before hours are spent
+    known = x0 if data is None else data if isinstance(data, Tensor) else some_of(data, REFERENCE)
+    rng, traced = generator(seed, "exam"), traced or features
+    truth = reference(known.cpu(), chains=len(x0), features=features, noise=data_noise, rng=rng)
+    axes = truth if traced is features else reference(known.cpu(), chains=2, features=traced, noise=0.0, rng=rng)
+    energies = energy if callable(energy) else None
+    marks = log_spaced(steps)
+    looks = Looks(marks, truth, features, energies, classifier, batch)
+    trace, strip = Trace(steps, axes, traced, energies, batch), Snapshots(marks, chains=shown)
+    diverged = None
+    try:
+        x, done = long_walk(
+            cast(Energy, energy),
+            x0,
+            steps=steps,
+            step_size=step_size,
+            seed=seed,
+            clip=clip,
+            batch=batch,
+            watchers=[looks, trace, strip],
+            folder=folder,
+            progress=progress,
+            stopping=stopping,
+        )
+    except Diverged as error:
+        x, done, diverged = x0, steps, str(error)
+    figures = looks.columns() | trace.columns(looks.steps)
+    judged = judge(looks.steps, figures, truth, diverged=diverged)
+    settings: dict[str, Any] = {"steps": steps, "step_size": step_size, "chains": len(x0), "seed": seed, "clip": clip}
+    settings |= {"distance": f"{features.name}_{len(x0)}", "data_noise": data_noise, "data": len(known)}
+    return LifeCycle(
+        looks.steps,
+        figures,
+        judged.verdict,
+        judged.stable_until,
+        judged.reasons,
+        truth.ranges,
+        settings,
+        done == steps,
+        torch.stack(strip.states),
+        x.cpu() if diverged is None else torch.empty(0),
+    )
+
+
+def _check(x0: Tensor, steps: int) -> None:
+    if x0.ndim < 2 or len(x0) < 2 or not x0.is_floating_point():
+        raise BadInput(f"an exam needs at least 2 states (B, ...) of floats, got {x0.dtype} of shape {tuple(x0.shape)}")
+    if not x0.isfinite().all():
+        raise BadInput("the states that the exam begins with are not finite")
+    if steps < 1:
+        raise BadInput(f"an exam needs at least 1 step, got {steps}")

@@ -1,0 +1,100 @@
+"""Those who watch the chains of an exam: a row of figures at log-spaced steps, a thin trace of every chain between."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ebmlife.energy import Energy
+from ebmlife.exam.convergence import convergence
+from ebmlife.exam.figures import figures_of
+from ebmlife.exam.reference import Features, Reference, in_parts
+
+TRACED = 400  # evenly spaced moments at which parallel chains are compared
+
+
+class Looks:
+    """A row of figures at each mark."""
+
+    def __init__(
+        self,
+        marks: Sequence[int],
+        truth: Reference,
+        features: Features,
+        energies: Energy | None,
+        classifier: Callable[[Tensor], Tensor] | None,
+        batch: int,
+    ) -> None:
+        self.marks, self.truth, self.features, self.energies = marks, truth, features, energies
+        self.classifier, self.batch = classifier, batch
+        self.steps: list[int] = []
+        self.rows: list[dict[str, float | None]] = []
+        self.classes: Tensor | None = None  # of the start
+
+    def __call__(self, step: int, x: Tensor, gradient: float | None) -> None:
+        row: dict[str, float | None] = {"distance": self.truth.distance(in_parts(self.features.of, x, self.batch))}
+        row |= figures_of(x.cpu())
+        row["gradient"] = gradient
+        if self.energies is not None:
+            energies = in_parts(self.energies, x, self.batch).double()
+            row |= {"energy": energies.mean().item(), "energy_spread": energies.std().item()}
+        if self.classifier is not None:
+            classes = in_parts(self.classifier, x, self.batch).argmax(1)
+            self.classes = classes if self.classes is None else self.classes
+            row["agreement"] = (classes == self.classes).double().mean().item()
+        self.steps.append(step)
+        self.rows.append(row)
+
+    def columns(self) -> dict[str, list[float | None]]:
+        return {name: [row[name] for row in self.rows] for name in self.rows[0]}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "rows": self.rows, "classes": self.classes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps, self.rows, self.classes = state["steps"], state["rows"], state["classes"]
+
+
+class Trace:
+    """Energies and projected features of every chain at evenly spaced steps: what chains are compared by."""
+
+    def __init__(self, steps: int, axes: Reference, features: Features, energies: Energy | None, batch: int) -> None:
+        self.marks = sorted({round((i + 1) * steps / TRACED) for i in range(TRACED)} - {0})
+        self.axes, self.features, self.energies, self.batch = axes, features, energies, batch
+        self.steps: list[int] = []
+        self.draws: list[Tensor] = []  # (chains, 1 + axes), or without the energy
+
+    def __call__(self, step: int, x: Tensor, gradient: float | None) -> None:
+        seen = self.axes.project(in_parts(self.features.of, x, self.batch))
+        if self.energies is not None:
+            seen = torch.cat([in_parts(self.energies, x, self.batch)[:, None], seen], dim=1)
+        self.steps.append(step)
+        self.draws.append(seen.float())
+
+    def columns(self, steps: Sequence[int]) -> dict[str, list[float | None]]:
+        """R-hat and effective sample size over the second half of what was walked up to each of the steps; of the
+        projections, the worst."""
+        first = 0 if self.energies is None else 1
+        columns: dict[str, list[float | None]] = {}
+        for step in steps:
+            rows = [draw for at, draw in zip(self.steps, self.draws, strict=True) if step / 2 < at <= step]
+            found = _converged(torch.stack(rows, dim=1).double()) if rows else []  # (chains, draws, 1 + axes)
+            of_features = [pair for pair in found[first:] if pair is not None]
+            worst = (max(r for r, _ in of_features), min(e for _, e in of_features)) if of_features else (None, None)
+            of_energy = (found[0] if found and first else None) or (None, None)
+            names = ("rhat_energy", "ess_energy", "rhat_features", "ess_features")
+            for name, value in zip(names, (*of_energy, *worst), strict=True):
+                columns.setdefault(name, []).append(value)
+        return columns
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "draws": torch.stack(self.draws) if self.draws else None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.draws = [] if state["draws"] is None else list(state["draws"])
+
+
+def _converged(draws: Tensor) -> list[tuple[float, float] | None]:
+    return [convergence(draws[..., i].numpy()) for i in range(draws.shape[-1])]

@@ -1,0 +1,64 @@
+"""An exam on disk: life-cycle.json, life-cycle.safetensors, the curves as life-cycle.png, the chains as strip.png."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ebmlife import pictures
+from ebmlife.errors import BadInput
+from ebmlife.exam.life_cycle import LifeCycle
+from ebmlife.files import whole
+from ebmlife.pictures import Panel
+
+_TENSORS = ("strip", "states")
+
+
+def save(cycle: LifeCycle, folder: Path) -> list[Path]:
+    """Writes the exam into the folder; the files, the most telling first."""
+    files = [folder / name for name in ("strip.png", "life-cycle.png", "life-cycle.json", "life-cycle.safetensors")]
+    pictures.save(files[0], pictures.ages(cycle.strip, cycle.steps))
+    pictures.save(files[1], curves(cycle))
+    with whole(files[2]) as unfinished:
+        plain = {name: value for name, value in asdict(cycle).items() if name not in _TENSORS}
+        unfinished.write_text(json.dumps(plain, indent=1, allow_nan=False))
+    with whole(files[3]) as unfinished:
+        save_file({name: getattr(cycle, name).contiguous() for name in _TENSORS}, unfinished)
+    return files
+
+
+def load(folder: Path) -> LifeCycle:
+    """An exam that was saved."""
+    try:
+        plain = json.loads((folder / "life-cycle.json").read_text())
+        plain["ranges"] = {name: tuple(both) for name, both in plain["ranges"].items()}
+        return LifeCycle(**(plain | load_file(folder / "life-cycle.safetensors")))
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        raise BadInput(f"{folder} holds no finished exam that can be read: {error}") from error
+
+
+def curves(cycle: LifeCycle) -> Image.Image:
+    """Every figure over the steps, with data's range where there is one."""
+    figures, ranges = cycle.figures, cycle.ranges
+    shown = [
+        Panel(name if name != "distance" else cycle.settings["distance"], {name: figures[name]}, ranges.get(name), log)
+        for name, log in (
+            ("distance", True),
+            ("contrast", False),
+            ("variation", False),
+            ("outside", False),
+            ("diversity", False),
+            ("energy", False),
+            ("gradient", True),
+            ("agreement", False),
+        )
+        if name in figures
+    ]
+    rhats = {name: figures[name] for name in ("rhat_energy", "rhat_features") if any(figures[name])}
+    if rhats:
+        shown.append(Panel("R-hat of parallel chains", rhats, logarithmic=True))
+    until = "" if cycle.verdict == "longrun" else f", stable to {cycle.stable_until:,} steps"
+    return pictures.panels(cycle.steps, shown, title=f"{cycle.verdict}{until}")

@@ -1,0 +1,92 @@
+"""What data look like to the exam: the moments of their features, and what so many of them score by chance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ebmlife.data import Dataset
+from ebmlife.errors import BadInput
+from ebmlife.exam.figures import figures_of
+from ebmlife.exam.frechet import Moments, frechet_distance, moments
+
+DRAWS = 50  # random sets of data, each as large as the set of chains, whose figures make up data's range
+AXES = 3  # principal components of the features that parallel chains are compared along
+_COARSE = 8  # pixels: images whose own values are the features are averaged to this size at most
+
+
+@dataclass(frozen=True)
+class Features:
+    """Where distances to data are taken: a name for the distance, and states (B, ...) -> features (B, D)."""
+
+    name: str
+    of: Callable[[Tensor], Tensor]
+
+
+def plain(x: Tensor) -> Tensor:
+    """The states' own values; images are averaged to 8x8."""
+    if x.ndim == 4 and x.shape[-1] > _COARSE:
+        x = F.adaptive_avg_pool2d(x, _COARSE)
+    return x.flatten(1)
+
+
+PLAIN = Features("moments", plain)
+
+
+@dataclass(frozen=True)
+class Reference:
+    moments: Moments
+    ranges: dict[str, tuple[float, float]]  # of each figure, and of the distance: least and most over the draws
+    centre: Tensor  # (D,) of the features
+    axes: Tensor  # (D, AXES or fewer)
+
+    @property
+    def spread(self) -> float:
+        """tr C: how far from the data is one and the same state, their mean."""
+        return self.moments.covariance.trace().item()
+
+    def distance(self, features: Tensor) -> float:
+        """The Fréchet distance of features (B, D) to the data's."""
+        return frechet_distance(self.moments, moments([features]))
+
+    def project(self, features: Tensor) -> Tensor:
+        """(B, D) -> (B, AXES)."""
+        return (features.cpu() - self.centre) @ self.axes
+
+
+def reference(
+    data: Tensor, *, chains: int, features: Features, noise: float, rng: torch.Generator, batch: int = 256
+) -> Reference:
+    """Of states (N, ...). `noise` goes on the data whose pixels are compared, as it did when the model learned them;
+    the distance is to the data without it."""
+    if len(data) < 2 or chains < 2:
+        raise BadInput(f"an exam needs at least 2 chains and 2 states of data, got {chains} and {len(data)}")
+    of_data = in_parts(features.of, data, batch)
+    whole = moments([of_data])
+    ranges: dict[str, list[float]] = {}
+    for _ in range(DRAWS):
+        rows = torch.randint(len(data), (chains,), generator=rng)
+        x = data[rows]
+        seen = figures_of(x + noise * torch.randn(x.shape, generator=rng))
+        seen["diversity"] *= len(data) / (len(data) - 1)  # a state drawn twice is no pair
+        # The data are a sample too: others of their kind are further from them than they are from themselves.
+        seen["distance"] = frechet_distance(whole, moments([of_data[rows]])) * (1 + chains / len(data))
+        for name, value in seen.items():
+            ranges.setdefault(name, []).append(value)
+    centre = of_data.mean(0)
+    axes = torch.linalg.svd(of_data[:2000] - centre, full_matrices=False).Vh[:AXES].T
+    return Reference(whole, {name: (min(seen), max(seen)) for name, seen in ranges.items()}, centre, axes)
+
+
+@torch.no_grad()
+def in_parts(of: Callable[[Tensor], Tensor], x: Tensor, batch: int) -> Tensor:
+    """of(x) batch by batch, on the CPU."""
+    return torch.cat([of(part).cpu() for part in torch.split(x, batch)])
+
+
+def some_of(data: Dataset, n: int, *, seed: int = 0) -> Tensor:
+    """n states of a data set, or all where there are fewer."""
+    rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:n]
+    return data.take(rows.sort().values)

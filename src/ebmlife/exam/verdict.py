@@ -1,0 +1,109 @@
+"""How long the samples of a model stay good, and by which figure they stop being so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from math import inf
+from typing import Literal
+
+from ebmlife.exam.reference import Reference
+
+Verdict = Literal["shortrun", "midrun", "longrun"]
+Column = Sequence[float | None]
+
+MIDRUN = 1_000  # steps: the paper's midrun is "about 1000 to 3000"; what is spoilt earlier is shortrun
+LONGRUN = 50_000  # steps: the paper's longrun is "50K steps or more"
+GROWTH = 1.5  # of the distance over its value at MIDRUN: samples of a steady state stay as far from data as they are
+CHANCE = 2.0  # times the largest distance that so many data have to the data: less cannot be told from chance
+LOST = 0.5  # of the data's spread: half as far from the data as one and the same grey state would be
+MARGIN = 1.25  # on both sides of data's range of a figure: beyond, an eye sees it too
+SPILL = 0.1  # more of the pixels outside [-1, 1] than of the data's: a tenth of an image is an eyeful
+MIXED = 1.1  # R-hat above this: chains still tell where they began
+DRIFT = 3.0  # spreads of the energy between chains: its mean has moved more than chains differ
+
+
+@dataclass(frozen=True)
+class Judgement:
+    verdict: Verdict
+    stable_until: int  # steps; 0 where samples never were good
+    reasons: list[str]
+
+
+def judge(
+    steps: Sequence[int], figures: Mapping[str, Column], reference: Reference, *, diverged: str | None = None
+) -> Judgement:
+    """A life begins at the first step without a fault, and lasts to the last one before the next fault."""
+    at = [{name: column[i] for name, column in figures.items()} for i in range(len(steps))]
+    faults: list[list[str]] = []
+    born, settled = None, None
+    for step, seen in zip(steps, at, strict=True):
+        faults.append(_faults(seen, reference, settled if step > MIDRUN else None))
+        if born is None and not faults[-1]:
+            born = len(faults) - 1
+        if born is not None and (settled is None or step <= MIDRUN):
+            settled = seen["distance"]
+    if born is None:
+        worst = f"samples are never like the data; at {steps[-1]} steps: {'; '.join(faults[-1])}"
+        return Judgement("shortrun", 0, [worst])
+    good = born + len(list(takewhile(lambda found: not found, faults[born:])))
+    last, reasons = steps[good - 1], []
+    if good < len(steps):
+        reasons.append(f"spoilt at {steps[good]} steps: {'; '.join(faults[good])}")
+    elif diverged:
+        reasons.append(diverged)
+    else:
+        reasons.append(f"like the data to the end of the exam, {last} steps{_ratio(at[-1], settled)}")
+        if last < LONGRUN:
+            reasons.append(f"the exam was too short for more: longrun is {LONGRUN} steps and more")
+    verdict: Verdict = "longrun" if last >= LONGRUN and good == len(steps) and not diverged else "midrun"
+    return Judgement(verdict if last >= MIDRUN else "shortrun", last, reasons + _notes(steps, at))
+
+
+def _faults(seen: Mapping[str, float | None], reference: Reference, settled: float | None) -> list[str]:
+    """What is wrong with the samples at one step; `settled`: the distance from which it must not grow any more."""
+    found = []
+    for name, (least, most) in reference.ranges.items():
+        value = seen.get(name)
+        if value is None:
+            continue
+        low, high = _limits(name, least, most, reference, settled)
+        if not low <= value <= high:
+            beyond = "above" if value > high else "below"
+            limit = high if value > high else low
+            found.append(f"{name} {value:.3g} is {beyond} {limit:.3g} (data: {least:.3g} to {most:.3g})")
+    return found
+
+
+def _limits(name: str, least: float, most: float, reference: Reference, settled: float | None) -> tuple[float, float]:
+    if name == "distance":
+        lost = most + LOST * reference.spread
+        return -inf, lost if settled is None else min(lost, max(GROWTH * settled, CHANCE * most))
+    if name == "outside":
+        return -inf, most + SPILL
+    return least / MARGIN, most * MARGIN
+
+
+def _ratio(seen: Mapping[str, float | None], settled: float | None) -> str:
+    distance = seen.get("distance")
+    if not distance or not settled:
+        return ""
+    return f"; distance {distance:.3g}, {distance / settled:.2f} times its value at {MIDRUN} steps"
+
+
+def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> list[str]:
+    """What the verdict does not rest on, but a reader should know."""
+    notes = []
+    for name, of in (("rhat_energy", "energies"), ("rhat_features", "features")):
+        rhat = at[-1].get(name)
+        if rhat is not None and rhat > MIXED:
+            notes.append(
+                f"chains have not mixed (R-hat of {of} {rhat:.2f}): the mass of each region is as the start had it"
+            )
+            break
+    middle = next(i for i, step in enumerate(steps) if 10 * step >= steps[-1])
+    then, now, spread = at[middle].get("energy"), at[-1].get("energy"), at[-1].get("energy_spread")
+    if then is not None and now is not None and spread and abs(now - then) > DRIFT * spread:
+        way = "falls" if now < then else "rises"
+        by = abs(now - then) / spread
+        notes.append(f"the mean energy still {way}: by {by:.1f} spreads since step {steps[middle]}")
+    return notes

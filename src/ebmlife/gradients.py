@@ -1,0 +1,188 @@
+"""How an attacker's gradient passes the defence: each mode brings v at the logits back to the attacked images."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from ebmlife.adjoint import Curvature, PullInfo, pull_back
+from ebmlife.energy import Energy, curvature, frozen
+from ebmlife.errors import BadInput, nearest
+from ebmlife.randomness import Lanes
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Chains on their way through the defence: from x by Langevin to `walked`, then into the classifier."""
+
+    classifier: nn.Module
+    energy: Energy
+    steps: int
+    step_size: float
+    clip: float | None
+    x: Tensor
+    walked: Tensor
+    noise: Lanes  # at the beginning of the walk
+
+    def through_walk(self, v: Tensor, curved: Curvature) -> tuple[Tensor, PullInfo]:
+        return pull_back(
+            self.energy,
+            self.x,
+            v,
+            steps=self.steps,
+            step_size=self.step_size,
+            noise=self.noise,
+            clip=self.clip,
+            curved=curved,
+        )
+
+
+class Gradient(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def known_noise(self) -> bool:
+        """Whether the defence draws the same noise each time, and the attacker knows it."""
+        ...
+
+    @property
+    def walks(self) -> int:
+        """How many times the chain is walked again for a gradient."""
+        ...
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        """v (chains, classes) at the logits -> at x, one for each chain."""
+        ...
+
+
+def through(module: nn.Module, x: Tensor, v: Tensor) -> Tensor:
+    """v^T dm/dx."""
+    with frozen(module, walking=False), torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(module(leaf), leaf, v)[0]
+
+
+@dataclass(frozen=True)
+class Bpda:
+    """The purifier's derivative taken for the identity: the classifier's gradient at the purified images."""
+
+    name = "bpda"
+    known_noise = False
+    walks = 0
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return through(passage.classifier, passage.walked, v)
+
+
+@dataclass(frozen=True)
+class Full:
+    """The exact gradient through every Langevin step, its noise replayed.
+
+    The Hessian of a ReLU network is zero almost everywhere, and then this is `Bpda` but for a Gaussian term.
+    """
+
+    name = "full"
+    known_noise = False
+    walks = 2
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return passage.through_walk(through(passage.classifier, passage.walked, v), self.curved)[0]
+
+    def curved(self, energy: Energy, x: Tensor, v: Tensor) -> Tensor:
+        return curvature(energy, x, v)
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """As `Full`, the Hessians being those of the energy with softplus in place of ReLU; the walk itself is unchanged.
+
+    The jumps of a ReLU energy's drift carry what the exact gradient misses; softplus spreads them out. The larger
+    `beta`, the nearer to ReLU and the rougher.
+    """
+
+    beta: float = 10.0
+    name = "smooth"
+    known_noise = False
+    walks = 2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.beta < float("inf"):
+            raise BadInput(f"the softplus beta of the smooth gradient must be above 0, got {self.beta}")
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return passage.through_walk(through(passage.classifier, passage.walked, v), self.curved)[0]
+
+    def curved(self, energy: Energy, x: Tensor, v: Tensor) -> Tensor:
+        with _Softened(self.beta):
+            return curvature(energy, x, v)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The bare classifier's gradient at the attacked images: an attacker that knows of no defence."""
+
+    name = "transfer"
+    known_noise = False
+    walks = 0
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return through(passage.classifier, passage.x, v)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Another mode against a defence whose noise the attacker knows: the same in attack and evaluation."""
+
+    mode: Gradient = Bpda()
+    known_noise = True
+
+    @property
+    def name(self) -> str:
+        return "fixed" if isinstance(self.mode, Bpda) else f"fixed-{self.mode.name}"
+
+    @property
+    def walks(self) -> int:
+        return self.mode.walks
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return self.mode(passage, v)
+
+
+MODES: dict[str, Gradient] = {
+    mode.name: mode for mode in (Bpda(), Full(), Smooth(), Transfer(), Fixed(), Fixed(Full()), Fixed(Smooth()))
+}
+
+
+def find(gradient: str | Gradient) -> Gradient:
+    if not isinstance(gradient, str):
+        return gradient
+    if gradient not in MODES:
+        raise BadInput(f"unknown gradient {gradient!r}{nearest(gradient, MODES)}")
+    return MODES[gradient]
+
+
+class _Softened(TorchFunctionMode):
+    """Within: relu(x) is softplus(x), and leaky_relu(x) = a x + (1 - a) relu(x) likewise."""
+
+    def __init__(self, beta: float) -> None:
+        super().__init__()
+        self.beta = beta
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in (F.relu, torch.relu, Tensor.relu):
+            return F.softplus((args or tuple(kwargs.values()))[0], self.beta)
+        if func is F.leaky_relu:
+            return _soft_leaky(*args, **kwargs, beta=self.beta)
+        return func(*args, **kwargs)
+
+
+def _soft_leaky(input: Tensor, negative_slope: float = 0.01, inplace: bool = False, *, beta: float) -> Tensor:
+    return negative_slope * input + (1 - negative_slope) * F.softplus(input, beta)

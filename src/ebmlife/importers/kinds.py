@@ -1,0 +1,86 @@
+"""What an importer knows of a kind of network, and how foreign tensors become its weights."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.errors import BadInput, nearest
+
+Tensors = Mapping[str, Tensor]
+Options = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Kind:
+    sign: str  # the name of a tensor that no kind further on in the same table has
+    network: Callable[..., nn.Module]
+    options: Callable[[Tensors], Options]  # of the network, read off the shapes of tensors
+    name: Callable[[str], str]  # of our weight in their file
+    value: Callable[[str, Tensor], Tensor]  # their name and tensor -> ours
+    ignored: tuple[str, ...] = ()  # ends of names that are no weights
+
+
+@dataclass(frozen=True)
+class Imported:
+    kind: str  # such as 'ebm-sngan32'
+    network: Callable[..., nn.Module]  # what made `net` of `options`
+    options: Options
+    net: nn.Module  # in eval mode
+
+
+def imported(tensors: Tensors, kinds: Mapping[str, Kind], net: str, origin: str) -> Imported:
+    """The network of kind `net` with these weights; all of them are used, or it is a BadInput."""
+    if net not in kinds:
+        raise BadInput(f"{origin}: unknown kind of network {net!r}{nearest(net, kinds)}")
+    kind = kinds[net]
+    try:
+        options = kind.options(tensors)
+        made = kind.network(**options)
+        names = _fill(made, kind, tensors)
+    except KeyError as error:
+        raise BadInput(f"{origin} is no {net}: it has no tensor {error}{_instead(tensors, kinds, net)}") from error
+    except (_MisfitError, ValueError, IndexError) as error:
+        raise BadInput(f"{origin} is no {net}: {error}{_instead(tensors, kinds, net)}") from error
+    strange = sorted(name for name in set(tensors) - names if not name.endswith(kind.ignored))
+    if strange:
+        instead = _instead(tensors, kinds, net)
+        raise BadInput(f"{origin} is no {net}: its tensor {strange[0]!r} has no place in one{instead}")
+    return Imported(net, kind.network, options, made.eval())
+
+
+def recognised(tensors: Tensors, kinds: Mapping[str, Kind]) -> str | None:
+    """The kind that the names of these tensors speak for."""
+    return next((name for name, kind in kinds.items() if kind.sign in tensors), None)
+
+
+class _MisfitError(Exception):
+    pass
+
+
+def _fill(net: nn.Module, kind: Kind, tensors: Tensors) -> set[str]:
+    """Gives the network its weights, and the names of the tensors that were used."""
+    state, names = net.state_dict(), set()
+    for key, target in state.items():
+        if not key.endswith("num_batches_tracked"):
+            name = kind.name(key)
+            names.add(name)
+            state[key] = _fitting(kind.value(name, tensors[name]), target, name)
+    net.load_state_dict(state)
+    return names
+
+
+def _fitting(value: Tensor, target: Tensor, name: str) -> Tensor:
+    if value.shape != target.shape:
+        raise _MisfitError(f"its tensor {name!r} has the shape {tuple(value.shape)}, not {tuple(target.shape)}")
+    if not torch.isfinite(value).all():
+        raise _MisfitError(f"its tensor {name!r} is not finite")
+    return value.to(target.dtype).contiguous()
+
+
+def _instead(tensors: Tensors, kinds: Mapping[str, Kind], net: str) -> str:
+    found = recognised(tensors, kinds)
+    if found == net:
+        return ", though it looks like one"
+    return f"; it looks like {found}" if found else f"; known kinds: {', '.join(kinds)}"

@@ -1,0 +1,215 @@
+"""Walks of 100,000 steps and more: the one Langevin loop in segments, watched at marks, saved inside the chain.
+
+Memory does not grow with the number of steps. A walk that was killed goes on from its last checkpoint to the same bits:
+each batch of chains has a random stream of its own, whose state is saved with them.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ebmlife import checkpoint
+from ebmlife.energy import Energy
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.files import sweep
+from ebmlife.langevin import langevin
+from ebmlife.randomness import generator, normal
+from ebmlife.stopping import locked
+
+SEGMENT = 100  # most steps between two looks at clock and stop; saved and resumed walks must cut at the same places
+
+
+@dataclass(frozen=True)
+class Progress:
+    step: int
+    steps: int
+    seconds_left: float
+
+
+class Watcher(Protocol):
+    """Sees all chains at its marks. Its state travels in the walk's checkpoints."""
+
+    @property
+    def marks(self) -> Sequence[int]:
+        """The steps at which it looks; 0 is the start."""
+        ...
+
+    def __call__(self, step: int, x: Tensor, gradient: float | None) -> None:
+        """`gradient`: mean |grad E| over chains and the last at most SEGMENT steps; None at the start."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Snapshots:
+    """The first chains as they were at each mark."""
+
+    def __init__(self, marks: Sequence[int], *, chains: int = 16) -> None:
+        self.marks, self.chains = marks, chains
+        self.steps: list[int] = []
+        self.states: list[Tensor] = []
+
+    def __call__(self, step: int, x: Tensor, gradient: float | None) -> None:
+        self.steps.append(step)
+        self.states.append(x[: self.chains].cpu().clone())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": list(self.steps), "states": list(self.states)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps, self.states = list(state["steps"]), list(state["states"])
+
+
+def log_spaced(steps: int, *, per_decade: int = 8) -> list[int]:
+    """0, then whole numbers nearly evenly spaced in their logarithm, then `steps`."""
+    powers, marks = range(10 * per_decade), {0, steps}
+    return sorted(marks | {mark for i in powers if (mark := round(10 ** (i / per_decade))) < steps})
+
+
+def long_walk(
+    energy: Energy,
+    x: Tensor,
+    *,
+    steps: int,
+    step_size: float,
+    seed: int = 0,
+    clip: float | None = None,
+    batch: int = 256,  # chains that walk together; all reach a mark before any goes on
+    watchers: Sequence[Watcher] = (),
+    folder: Path | None = None,  # of the checkpoints; a walk that is there already goes on
+    save_every: float = 60.0,  # seconds
+    progress: Callable[[Progress], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> tuple[Tensor, int]:
+    """(states, steps done) after `steps` Langevin steps from x, or after fewer where `stopping` said so.
+
+    States that are no longer finite raise Diverged; the watchers have seen every mark before it.
+    """
+    if batch < 1 or len(x) < 1:
+        raise BadInput(f"a walk needs at least 1 chain and batches of at least 1, got {len(x)} and {batch}")
+    settings: dict[str, Any] = {"step_size": step_size, "seed": seed, "clip": clip, "batch": batch}
+    settings |= {"start": _fingerprint(x), "marks": [f"{len(w.marks)} to {w.marks[-1]}" for w in watchers]}
+    walk = _Walk(energy, x, step_size, seed, clip, batch)
+    with nullcontext() if folder is None else _alone(folder):
+        saved = _Saved(folder, settings, walk, watchers)
+        if not saved.restore():
+            _show(watchers, walk, None)
+        if walk.step > steps:
+            raise BadInput(f"{folder} holds a walk of {walk.step} steps already, more than the {steps} asked for")
+        clock, begun, last_save = time.monotonic, walk.step, time.monotonic()
+        started = clock()
+        while walk.step < steps and not stopping():
+            _show(watchers, walk, walk.go(_next_stop(walk.step, steps, watchers)))
+            elapsed = clock() - started
+            progress(Progress(walk.step, steps, elapsed * (steps - walk.step) / (walk.step - begun)))
+            if clock() - last_save > save_every:
+                saved.save()
+                last_save = clock()
+        saved.save()
+    return walk.x, walk.step
+
+
+def _next_stop(step: int, steps: int, watchers: Sequence[Watcher]) -> int:
+    marks = (mark for watcher in watchers for mark in watcher.marks if mark > step)
+    return min(steps, (step // SEGMENT + 1) * SEGMENT, *marks)
+
+
+class _Walk:
+    """Chains in batches, each with its own random stream, all at the same step."""
+
+    def __init__(self, energy: Energy, x: Tensor, step_size: float, seed: int, clip: float | None, batch: int) -> None:
+        self.energy, self.step_size, self.clip, self.batch = energy, step_size, clip, batch
+        self.x, self.step = x.detach().clone(), 0
+        self.streams = [generator(seed, f"chains {first}", device=x.device) for first in range(0, len(x), batch)]
+
+    def go(self, until: int) -> float:
+        """All chains on to that step; the mean of |grad E| on the way."""
+        total = 0.0
+        for rows, rng in zip(torch.split(self.x, self.batch), self.streams, strict=True):
+            walked, info = langevin(
+                self.energy,
+                rows,
+                steps=until - self.step,
+                step_size=self.step_size,
+                noise=normal(rng),
+                clip=self.clip,
+            )
+            rows.copy_(walked)
+            total += info.gradient.item() * len(rows)
+        if not self.x.isfinite().all():
+            raise Diverged(f"states are not finite any more between steps {self.step} and {until}")
+        self.step = until
+        return total / len(self.x)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"x": self.x, "step": self.step, "streams": [stream.get_state() for stream in self.streams]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.x, self.step = state["x"].to(self.x.device), state["step"]
+        for stream, value in zip(self.streams, state["streams"], strict=True):
+            stream.set_state(value)
+
+
+def _show(watchers: Sequence[Watcher], walk: _Walk, gradient: float | None) -> None:
+    for watcher in watchers:
+        if walk.step in watcher.marks:
+            watcher(walk.step, walk.x, gradient)
+
+
+class _Saved:
+    """A walk and its watchers in a folder, or nowhere."""
+
+    def __init__(self, folder: Path | None, settings: dict[str, Any], walk: _Walk, watchers: Sequence[Watcher]) -> None:
+        self.folder, self.settings, self.walk, self.at = folder, settings, walk, -1
+        self.parts: list[_Walk | Watcher] = [walk, *watchers]
+
+    def save(self) -> None:
+        if self.folder is not None and self.at != self.walk.step:
+            self.at = self.walk.step
+            state = {"parts": [part.state_dict() for part in self.parts]}
+            checkpoint.save(checkpoint.path(self.folder, self.at), state, about={"settings": self.settings})
+            checkpoint.prune(self.folder, keep=2, keep_every=None)
+
+    def restore(self) -> bool:
+        """Whether there was something to go on from."""
+        newest = None if self.folder is None else checkpoint.choose(self.folder, None)
+        if self.folder is None or newest is None:
+            return False
+        place = checkpoint.path(self.folder, newest)
+        try:
+            state, manifest = checkpoint.load(place)
+        except BadInput as error:
+            raise BadInput(f"{place} is damaged; remove it, and the walk goes on from the one before it") from error
+        _check_settings(self.folder, manifest.get("settings", {}), self.settings)
+        for part, saved in zip(self.parts, state["parts"], strict=True):
+            part.load_state_dict(saved)
+        self.at = newest
+        return True
+
+
+def _check_settings(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    for name, value in new.items():
+        if old.get(name) != value:
+            raise BadInput(
+                f"{folder} holds a walk with {name} {old.get(name)}, not {value}; choose another folder for this one"
+            )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        sweep(folder / "checkpoints")
+        yield
+
+
+def _fingerprint(x: Tensor) -> str:
+    return hashlib.sha256(x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:12]

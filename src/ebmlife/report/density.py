@@ -1,0 +1,91 @@
+"""What tells a density from a sampler: saturation and energy over steps, mixing, burn-in, surfaces of the plane."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+
+from ebmlife import checkpoint
+from ebmlife.recipe import EBMRecipe, Recipe
+from ebmlife.report.charts import Chart, Line
+from ebmlife.report.life import Life
+
+_FIGURES = {  # figure: title, what is on the axis, logarithmic, what it says
+    "outside": ("Saturation", "share outside [-1, 1]", False, "Chains that run away leave the image cube."),
+    "contrast": ("Contrast", "standard deviation of pixels", False, "Spoilt chains turn garish, or grey."),
+    "variation": ("Roughness", "total variation of a pixel", False, "Grain makes it rise, blur makes it fall."),
+    "diversity": ("Diversity", "mean distance of pairs", False, "Chains that meet in one state make it fall."),
+    "energy": ("Energy", "mean E(x)", False, "In a steady state it is level."),
+    "gradient": ("Gradient", "mean |grad E|", True, "In a steady state it is level."),
+    "agreement": ("Class kept", "share of chains", False, "Chains that still show the class that they began with."),
+}
+_BINS = 25
+
+
+def charts(life: Life) -> list[Chart]:
+    """Every figure over the steps, with the range in which data lie."""
+    cycle = life.cycle
+    found = [
+        Chart(
+            title,
+            cycle.steps,
+            [Line(title.lower(), cycle.figures[name])],
+            "Langevin steps",
+            y_name,
+            f"{caption} Of {life.chains:,} chains.",
+            log_x=True,
+            log_y=logarithmic,
+            data=cycle.ranges.get(name),
+        )
+        for name, (title, y_name, logarithmic, caption) in _FIGURES.items()
+        if any(value is not None for value in cycle.figures.get(name, ()))
+    ]
+    return found + _mixing(life)
+
+
+def _mixing(life: Life) -> list[Chart]:
+    cycle = life.cycle
+    lines = [
+        Line(of, cycle.figures[name])
+        for name, of in (("rhat_energy", "energy"), ("rhat_features", "features"))
+        if any(cycle.figures.get(name, ()))
+    ]
+    caption = "R-hat of parallel chains: near 1, they have forgotten where they began."
+    if not lines:
+        return []
+    return [Chart("Mixing", cycle.steps, lines, "Langevin steps", "R-hat", caption, log_x=True, log_y=True)]
+
+
+def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[Chart]:
+    """The histogram of walks in the burn-in bank, and the arrivals, where chains mature. Healthy: both are flat."""
+    newest = checkpoint.choose(run, None)
+    if not isinstance(recipe, EBMRecipe) or recipe.chains.kind != "maturing" or newest is None:
+        return []
+    with safe_open(checkpoint.path(run, newest) / "tensors.safetensors", "pt") as tensors:
+        ages = tensors.get_tensor("trainer/chains/burn_in/age").numpy()
+    mature = int(recipe.chains.options["mature"])
+    counts, edges = np.histogram(ages, bins=min(_BINS, mature + 1), range=(0, mature))
+    histogram = Chart(
+        "Burn-in",
+        ((edges[:-1] + edges[1:]) / 2).tolist(),
+        [Line("states", counts.tolist())],
+        "walks since birth",
+        "states",
+        f"{len(ages):,} states at update {newest:,}; they mature at {mature:,} walks. Healthy: flat.",
+        bars=True,
+    )
+    return [histogram, *_arrivals(lines)]
+
+
+def _arrivals(lines: Sequence[dict[str, Any]]) -> list[Chart]:
+    seen = [(line["update"], line["arrived"]) for line in lines if "arrived" in line]
+    if len(seen) < 4:
+        return []
+    parts = np.array_split(np.array(seen, dtype=np.float64), min(50, len(seen) // 2))
+    ends = np.array([part[-1] for part in parts])
+    rate = np.diff(ends[:, 1]) / np.diff(ends[:, 0])
+    caption = "Mature states that enter the bank that is learned from. Healthy: level."
+    line = Line("arrivals", rate.tolist())
+    return [Chart("Arrivals", ends[1:, 0].tolist(), [line], "update", "states an update", caption)]

@@ -1,0 +1,157 @@
+"""The attacks on a run's defence, from RUN/attacks/NAME: tables, curves, and images with their predictions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ebmlife.attacks import Examples, Record, Share
+from ebmlife.report.charts import Chart, Line
+from ebmlife.report.images import Sheet, sheet
+
+_MODES = {  # what the attacker knows, by the gradient's name
+    "bpda": "classifier and defence; the purifier's derivative taken for the identity",
+    "full": "classifier and defence; the exact gradient through every Langevin step",
+    "smooth": "classifier and defence; through every step, with a smooth energy in the backward pass",
+    "transfer": "the classifier only",
+    "fixed": "classifier, defence and its noise",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    knows: str
+    shares: dict[str, Share]
+    cost: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image: its class, and what was predicted of it natural, attacked (by the classifier alone) and purified (by
+    the defence)."""
+
+    column: int  # of the sheet
+    label: str
+    predicted: tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Attack:
+    name: str
+    settings: dict[str, Any]  # of the first record of a defence, or the only one
+    images: int
+    rows: Sequence[Row]
+    charts: Sequence[Chart]
+    shown: str  # the record that the examples are of
+    examples: Sequence[Example]
+    sheet: Sheet | None  # rows: natural, attacked, purified
+    masking: str  # what the checks said, where they were made
+
+
+def read(own: Path, classes: Sequence[str] = ()) -> list[Attack]:
+    """The finished attacks, by name; `classes`: names in place of numbers."""
+    folders = sorted(path for path in (own / "attacks").glob("*") if path.is_dir())
+    return [attack for folder in folders if (attack := _attack(folder, classes)) is not None]
+
+
+def _attack(folder: Path, classes: Sequence[str]) -> Attack | None:
+    places = sorted(place.parent for place in folder.glob("*/record") if not place.parent.name.startswith("masking-"))
+    records = dict(sorted(((place.name, Record.load(place / "record")) for place in places), key=_order))
+    if not records:
+        return None
+    defended = {name: record for name, record in records.items() if record.settings["langevin_steps"]}
+    shown = next((name for name in records if (folder / name / "examples.safetensors").is_file()), "")
+    examples = Examples.load(folder / shown / "examples.safetensors") if shown else None
+    first = next(iter((defended or records).values()))
+    return Attack(
+        folder.name,
+        first.settings,
+        len(first.tally.labels),
+        [_row(name, record) for name, record in records.items()],
+        [_over_steps(records), *_over_langevin_steps(defended)],
+        shown,
+        [] if examples is None else _examples(examples, classes),
+        None if examples is None else _sheet(examples),
+        _masking(folder),
+    )
+
+
+def _order(item: tuple[str, Record]) -> tuple[int, bool, int]:
+    """By Langevin steps, the bare classifier first, then as the modes are listed above."""
+    (name, record), modes = item, list(_MODES)
+    mode = record.settings["gradient"]
+    rank = modes.index(mode) if mode in modes else len(modes)
+    return record.settings["langevin_steps"], name.endswith("-k0"), rank
+
+
+def _row(name: str, record: Record) -> Row:
+    defended = record.settings["langevin_steps"] > 0
+    mode = record.settings["gradient"]
+    return Row(
+        name, _MODES.get(mode, mode) if defended else "the classifier; no defence", record.accuracies, record.cost
+    )
+
+
+def _over_steps(records: dict[str, Record]) -> Chart:
+    lines = []
+    for name, record in records.items():
+        shares = list(record.by_step().values())
+        interval = ([s.low for s in shares], [s.high for s in shares]) if len(records) <= 3 else (None, None)
+        lines.append(Line(name, [share.value for share in shares], *interval))
+    first = next(iter(records.values()))
+    return Chart(
+        "Accuracy over the attack's steps",
+        list(first.by_step()),
+        lines,
+        "attack step",
+        "verified accuracy",
+        f"Of {len(first.tally.labels):,} images under {first.settings['threat']}. An image counts as lost from the"
+        " first step whose break a second, larger draw confirmed.",
+        scale=(0.0, 1.02),
+    )
+
+
+def _over_langevin_steps(records: dict[str, Record]) -> list[Chart]:
+    """Accuracy against the defence's length (Figure lang_sweep), where there are several."""
+    ks = sorted({int(record.settings["langevin_steps"]) for record in records.values()})
+    if len(ks) < 2:
+        return []
+    lines: dict[str, dict[int, float]] = {"natural images": {}}
+    for record in records.values():
+        k = int(record.settings["langevin_steps"])
+        lines["natural images"][k] = record.natural.value
+        lines.setdefault(record.settings["gradient"], {})[k] = record.verified.value
+    return [
+        Chart(
+            "Accuracy against the defence's length",
+            ks,
+            [Line(name, [values.get(k) for k in ks]) for name, values in lines.items()],
+            "Langevin steps of the defence",
+            "accuracy",
+            "Natural images, and verified accuracy under attack.",
+            scale=(0.0, 1.02),
+        )
+    ]
+
+
+def _examples(found: Examples, classes: Sequence[str]) -> list[Example]:
+    def name(label: int) -> str:
+        return classes[label] if label < len(classes) else str(label)
+
+    columns = found.labels, found.natural_bare, found.attacked_bare, found.attacked_defended
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [Example(i, name(label), (name(a), name(b), name(c))) for i, (label, a, b, c) in enumerate(rows)]
+
+
+def _sheet(found: Examples) -> Sheet:
+    return sheet(torch.stack([found.natural, found.attacked, found.attacked_purified]))
+
+
+def _masking(folder: Path) -> str:
+    file = folder / "table.txt"
+    text = file.read_text() if file.is_file() else ""
+    at = text.find("masking of ")
+    return text[at:].strip() if at >= 0 else ""

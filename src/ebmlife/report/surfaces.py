@@ -1,0 +1,61 @@
+"""The density of a run on a toy of the plane, beside the exact one."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from PIL import Image
+from torch import Tensor
+
+from ebmlife import build, checkpoint, places
+from ebmlife.data import TOYS
+from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalised
+from ebmlife.files import whole
+from ebmlife.pictures import save
+from ebmlife.report.images import embedded_file
+
+_SHOWN = 1.5  # the square [-1.5, 1.5]^2 is drawn
+
+
+@dataclass(frozen=True)
+class Surfaces:
+    model: str  # pictures
+    truth: str
+    update: int
+    comparison: Comparison
+
+
+def draw(run: str | Path, *, device: str = "auto") -> None:
+    """Integrates the newest model's density and keeps pictures and figures; nothing for runs of other data."""
+    model = build.load(run, device=device)
+    name = str(model.recipe.data.options.get("name"))
+    if model.recipe.data.kind != "toy" or name not in TOYS:
+        return
+    toy, place = TOYS[name](), places.own(run) / "report" / "surfaces"
+    about = {"update": checkpoint.choose(places.find(run), None), "comparison": asdict(compare(model.energy, toy))}
+    found, truth = normalised(model.energy), exact(toy)
+    top = truth.log_density.exp().max()
+    save(place / "model.png", _picture(found, top))
+    save(place / "truth.png", _picture(truth, top))
+    with whole(place / "surfaces.json") as unfinished:
+        unfinished.write_text(json.dumps(about))
+
+
+def read(own: Path) -> Surfaces | None:
+    place = own / "report" / "surfaces"
+    if not (place / "surfaces.json").is_file():
+        return None
+    about = json.loads((place / "surfaces.json").read_text())
+    model, truth = (embedded_file(place / name) for name in ("model.png", "truth.png"))
+    return Surfaces(model, truth, about["update"], Comparison(**about["comparison"]))
+
+
+def _picture(surface: Surface, top: Tensor) -> Image.Image:
+    """Densities from 0 to the truth's highest, on one scale of colours."""
+    cells = len(surface.log_density)
+    rim = round(cells * (1 - _SHOWN / HALF) / 2)
+    shown = (surface.log_density.exp() / top).clamp(0, 1)[rim : cells - rim, rim : cells - rim]
+    colours = colormaps["magma"](shown.T.flip(0).numpy())  # y upwards
+    return Image.fromarray((colours[..., :3] * 255).round().astype(np.uint8))

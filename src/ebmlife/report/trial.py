@@ -1,0 +1,178 @@
+"""Try it: one image is attacked and purified while a person looks on. Nothing of it is ever written to disk."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife import attacks, pictures
+from ebmlife.attacks import Threat
+from ebmlife.defense import DefendedClassifier, Purifier
+from ebmlife.energy import Energy, gradient
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.longwalk import log_spaced
+from ebmlife.randomness import mixed
+from ebmlife.report.images import embedded
+from ebmlife.report.uploads import Wish
+
+REPLICAS, VERIFY = 8, 32  # chains of a gradient, and of a prediction
+ABANDONED = 20.0  # seconds without anyone asking, after which a trial ends
+
+
+@dataclass(frozen=True)
+class Defence:
+    """What is tried: a classifier, and the energy that purifies for it."""
+
+    energy: Energy
+    step_size: float
+    clip: float | None
+    shape: tuple[int, ...]
+    device: torch.device
+    classifier: nn.Module
+    classes: Sequence[str] = ()  # their names; none: numbers
+
+    def name(self, index: int) -> str:
+        return self.classes[index] if index < len(self.classes) else str(index)
+
+
+class _Cancelled(Exception):
+    pass
+
+
+class _Cancellable(nn.Module):
+    """An energy whose walks can be left at any step."""
+
+    def __init__(self, energy: Energy, check: Callable[[], None]) -> None:
+        super().__init__()
+        self.energy, self.check = energy, check
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.energy(x)
+
+    def gradient(self, x: Tensor) -> Tensor:
+        self.check()
+        return gradient(self.energy, x)
+
+
+class Trial:
+    """One image on its way, in a thread of its own; `state` is what a page shows of it."""
+
+    def __init__(self, defence: Defence, x: Tensor, wish: Wish) -> None:
+        self._defence, self._x, self._wish = defence, x[None].to(defence.device), wish
+        energy = _Cancellable(defence.energy, self._check)
+        purifier = Purifier(energy, steps=wish.langevin, step_size=defence.step_size, clip=defence.clip)
+        self._robust = DefendedClassifier(defence.classifier, purifier, replicas=REPLICAS, gradient=wish.attacker)
+        self._state: dict[str, Any] = {"done": 0.0, "said": "", "over": False, "failed": False, "frames": []}
+        self._state |= {"natural": None, "attacked": None, "purified": None}
+        self._stop, self._asked = threading.Event(), time.monotonic()
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    @property
+    def over(self) -> bool:
+        return bool(self._state["over"])
+
+    def state(self) -> dict[str, Any]:
+        self._asked = time.monotonic()
+        return self._state
+
+    def cancel(self) -> None:
+        self._stop.set()
+
+    def _check(self) -> None:
+        if self._stop.is_set() or time.monotonic() - self._asked > ABANDONED:
+            raise _Cancelled
+
+    def _show(self, **changes: Any) -> None:
+        self._state = self._state | changes  # a new one: a reader never sees half of a change
+
+    def _work(self) -> None:
+        try:
+            self._show(said=self._run(), done=1.0, over=True)
+        except _Cancelled:
+            self._show(said="Cancelled.", over=True)
+        except (BadInput, Diverged, RuntimeError) as error:
+            self._show(said=f"The trial failed: {' '.join(str(error).split())}", failed=True, over=True)
+
+    def _run(self) -> str:
+        self._show(said="Looking at the natural image")
+        logits = self._defended(self._x, "natural")
+        y = logits.argmax(1)
+        label = int(y)
+        bare = self._robust.classify(self._x)
+        natural = [self._said("the classifier alone", bare, label), self._said("the defence", logits, label)]
+        self._show(natural=_stage(self._x, natural), done=0.05)
+        adversary = self._attack(y)
+        bare_attacked = self._robust.classify(adversary)
+        self._show(attacked=_stage(adversary, [self._said("the classifier alone", bare_attacked, label)]), done=0.75)
+        cleaned = self._purify(adversary)
+        self._show(said="Asking the defence", done=0.9)
+        final = self._defended(adversary, "attacked")
+        self._show(purified=_stage(cleaned, [self._said("the defence", final, label)]))
+        return self._summary(label, int(bare_attacked.argmax()), int(final.argmax()))
+
+    def _attack(self, y: Tensor) -> Tensor:
+        if not self._wish.radius:
+            return self._x
+
+        def show(progress: attacks.Progress) -> None:
+            self._check()
+            step = int((progress.tally.attacked[0] >= 0).sum())
+            adversary = progress.tally.adversaries.to(self._x.device)
+            said = [self._said("the classifier alone", self._robust.classify(adversary), int(y))]
+            self._show(
+                said=f"Attacking: step {max(step - 1, 0)} of {self._wish.steps}",
+                attacked=_stage(adversary, said),
+                done=0.05 + 0.7 * progress.done,
+            )
+
+        threat = Threat("linf", self._wish.radius / 255)
+        record = attacks.evaluate(
+            self._robust, self._x, y, threat=threat, steps=self._wish.steps, verify=VERIFY, evaluations=1, watch=show
+        )
+        return record.tally.adversaries.to(self._x.device)
+
+    def _purify(self, x: Tensor) -> Tensor:
+        """One of the defence's chains, seen at log-spaced steps."""
+        purifier, frames = self._robust.purifier, []
+        noise = purifier.noise(next(purifier.parts([mixed(0, "picture")], replicas=1)), x.device)
+        marks = log_spaced(self._wish.langevin, per_decade=3)
+        for done, step in pairwise([0, *marks]):
+            x = purifier.walk(x, noise, steps=step - done)
+            frames.append({"step": step, "image": _picture(x)})
+            self._show(
+                frames=list(frames),
+                purified=_stage(x, []),
+                said=f"Purifying: step {step} of {self._wish.langevin}",
+                done=0.75 + 0.15 * step / self._wish.langevin,
+            )
+        return x
+
+    def _defended(self, x: Tensor, what: str) -> Tensor:
+        with torch.no_grad():
+            logits: Tensor = self._robust(x, replicas=VERIFY, seeds=[mixed(0, what)])
+        return logits
+
+    def _said(self, who: str, logits: Tensor, label: int) -> dict[str, Any]:
+        shares = logits.softmax(1)[0]
+        best = int(shares.argmax())
+        return {"who": who, "name": self._defence.name(best), "share": float(shares[best]), "right": best == label}
+
+    def _summary(self, label: int, bare: int, defended: int) -> str:
+        name = self._defence.name
+        fooled = f"still sees {name(label)}" if bare == label else f"is fooled: it sees {name(bare)}, not {name(label)}"
+        holds = f"sees {name(label)}" if defended == label else f"is broken: it sees {name(defended)}"
+        return f"Finished. After the attack the classifier alone {fooled}; the defence {holds}."
+
+
+def _stage(x: Tensor, said: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"image": _picture(x), "said": said}
+
+
+def _picture(x: Tensor) -> str:
+    return embedded(pictures.image(x[0]))

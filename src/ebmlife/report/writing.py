@@ -1,0 +1,44 @@
+"""From the folders of runs to one file: what the page still needs is computed and kept beside the run, then written."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ebmlife.errors import BadInput
+from ebmlife.files import whole
+from ebmlife.longwalk import Progress
+from ebmlife.report import life, surfaces
+from ebmlife.report.gather import Run, gather
+from ebmlife.report.page import render
+
+
+def prepare(
+    run: str | Path,
+    *,
+    steps: int | None = None,
+    chains: int | None = None,
+    device: str = "auto",
+    progress: Callable[[Progress], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Computes in RUN/report what a page shows and training did not leave; False: stopped, and goes on when called."""
+    if not life.walk(run, steps=steps, chains=chains, device=device, progress=progress, stopping=stopping):
+        return False
+    surfaces.draw(run, device=device)
+    return True
+
+
+def write(runs: Sequence[str | Path], file: Path) -> None:
+    """The page of the runs, side by side, as one file."""
+    page = render(_told_apart([gather(run) for run in runs]))
+    with whole(file) as unfinished:
+        unfinished.write_text(page.html)
+
+
+def _told_apart(runs: Sequence[Run]) -> Sequence[Run]:
+    """Runs whose folders have the same name are called by their paths."""
+    places, names = [run.place for run in runs], [run.name for run in runs]
+    for place in places:
+        if places.count(place) > 1:
+            raise BadInput(f"{place} is named twice; name each run once")
+    return [replace(run, name=run.place) if names.count(run.name) > 1 else run for run in runs]

@@ -1,0 +1,245 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks.small import Linear, defended, images
+from ebmlife.attacks import Progress, Record, Threat, evaluate
+from ebmlife.attacks.record import NONE
+from ebmlife.defense import DefendedClassifier, Purifier
+from ebmlife.energy import gaussian
+from ebmlife.errors import BadInput, Diverged
+
+SMALL: dict[str, Any] = {"steps": 4, "replicas": 4, "verify": 12, "evaluations": 2}
+
+
+def same(a: Record, b: Record) -> bool:
+    one, two = a.tally.state_dict(), b.tally.state_dict()
+    equal = [torch.equal(one[n], two[n]) if isinstance(one[n], Tensor) else one[n] == two[n] for n in one]
+    return all(equal) and a.settings == b.settings
+
+
+@pytest.mark.parametrize("gradient", ["bpda", "full", "smooth", "transfer", "fixed", "fixed-full"])
+@pytest.mark.parametrize("loss", ["cross-entropy", "margin", "dlr"])
+def test_what_lies_within_reach_of_the_boundary_is_broken_and_nothing_else(gradient: str, loss: str) -> None:
+    """The mean pixel decides. In [-1, 1] the attack moves it by 2 radius, and the noise of the averaged logits is a
+    hundred times smaller: an image of mean m breaks iff |m| < 2 radius."""
+    x, y = images(10)
+    radius = 0.13
+    options = {"threat": Threat("linf", radius), "step_size": radius, "loss": loss, **SMALL}
+    record = evaluate(defended(gradient, step_size=1e-3), x, y, **options)
+    reach = x.flatten(1).mean(1).abs() < 2 * radius
+    assert torch.equal(record.tally.broken_at != NONE, reach)
+    assert record.natural.value == 1
+    assert record.verified.right == record.final.right == record.worst.right == int((~reach).sum())
+    offset = (record.tally.adversaries - x).abs().flatten(1).amax(1) / 2
+    assert offset.max() <= radius * (1 + 1e-5)
+
+
+def test_in_l2_too() -> None:
+    """Over d pixels, an L2 ball of radius r moves the mean by 2 r / sqrt(d)."""
+    x, y = images(10)
+    record = evaluate(defended(step_size=1e-3), x, y, threat=Threat("l2", 0.52), step_size=0.52, **SMALL)
+    assert torch.equal(record.tally.broken_at != NONE, x.flatten(1).mean(1).abs() < 2 * 0.52 / 4)
+
+
+def test_a_bare_classifier_is_attacked_by_the_same_means() -> None:
+    x, y = images(10)
+    record = evaluate(Linear(), x, y, threat=Threat("linf", 0.13), step_size=0.13, **SMALL)
+    assert torch.equal(record.tally.broken_at != NONE, x.flatten(1).mean(1).abs() < 0.26)
+    assert record.cost["langevin_image_steps"] == 0
+    assert record.settings["replicas"] == 1
+
+
+def test_every_stage_is_written_down() -> None:
+    x, y = images(10)
+    record = evaluate(defended(step_size=1e-3), x, y, threat=Threat("linf", 0.13), **SMALL)
+    tally = record.tally
+    for row in range(10):
+        at = int(tally.broken_at[row])
+        until = at if at != NONE else 4
+        assert (tally.attacked[row, : until + 1] != NONE).all()
+        assert (tally.attacked[row, until + 1 :] == NONE).all()  # it has left the batch
+        wrong = (tally.attacked[row] != NONE) & (tally.attacked[row] != y[row])
+        assert torch.equal(tally.verified[row] != NONE, wrong)  # verified where doubtful, nowhere else
+        assert at == NONE or tally.verified[row, at] != y[row]
+    assert (tally.final != NONE).all()
+    assert tally.logits.shape == (10, 3)
+
+
+def test_the_cost_is_counted() -> None:
+    """Of 2 images that stand: N gradients each; chains: natural, N + 1 looks, and the final evaluations."""
+    x = torch.tensor([0.9, -0.9]).view(2, 1, 1, 1).expand(2, 1, 4, 4).contiguous()
+    y = torch.tensor([1, 0])
+    for gradient, looks in (("bpda", 4 + 1), ("full", 3 * 4 + 1)):
+        record = evaluate(defended(gradient), x, y, threat=Threat("linf", 0.01), **SMALL)
+        assert record.verified.right == 2
+        assert record.cost["gradients"] == 2 * 4
+        assert record.cost["langevin_image_steps"] == 2 * 3 * (12 + looks * 4 + 2 * 12)
+
+
+def test_an_image_that_is_wrong_by_nature_is_not_attacked() -> None:
+    x, y = images(4)
+    y[0] = 2
+    record = evaluate(defended(step_size=1e-3), x, y, threat=Threat("linf", 1 / 255), **SMALL)
+    assert record.natural.right == 3
+    assert record.verified.right == 3
+    assert (record.tally.attacked[0] == NONE).all()
+    assert torch.equal(record.tally.adversaries[0], x[0])
+
+
+def test_a_break_is_believed_only_after_the_larger_draw() -> None:
+    """One noisy replica is often wrong about a mean of 0.1; the mean of 1,000 is not."""
+    x = torch.full((12, 1, 1, 1), 0.1)
+    y = torch.ones(12, dtype=torch.int64)
+    robust = DefendedClassifier(Linear(), Purifier(gaussian(100.0), steps=1, step_size=0.3), replicas=1)
+    record = evaluate(robust, x, y, threat=Threat("linf", 1e-4), steps=3, replicas=1, verify=1000, evaluations=1)
+    assert (record.tally.attacked != 1).any()
+    assert record.verified.value == 1
+
+
+@pytest.mark.parametrize("gradient", ["bpda", "fixed"])
+def test_no_image_depends_on_its_company(gradient: str) -> None:
+    x, y = images(9)
+    threat = Threat("linf", 0.13)
+    whole = evaluate(defended(gradient, step_size=0.3), x, y, threat=threat, **SMALL).tally
+    grouped = evaluate(defended(gradient, step_size=0.3, batch=8), x, y, threat=threat, group=2, **SMALL).tally
+    ids = [5, 2]
+    alone = evaluate(defended(gradient, step_size=0.3), x[ids], y[ids], ids=ids, threat=threat, **SMALL).tally
+    assert torch.equal(whole.attacked, grouped.attacked)
+    assert torch.equal(whole.adversaries, grouped.adversaries)
+    for name in ("natural", "attacked", "verified", "broken_at", "final", "adversaries"):
+        assert torch.equal(getattr(whole, name)[ids], getattr(alone, name))
+
+
+def test_other_seeds_are_other_attacks() -> None:
+    x, y = images(6)
+    records = [
+        evaluate(defended(step_size=0.3), x, y, threat=Threat("linf", 0.1), seed=seed, **SMALL) for seed in (0, 0, 1)
+    ]
+    assert same(records[0], records[1])
+    assert not torch.equal(records[0].tally.adversaries, records[2].tally.adversaries)
+
+
+def test_known_noise_is_one_draw() -> None:
+    """Attack and every evaluation see the same chains, so that what breaks once is broken."""
+    x, y = images(9)
+    record = evaluate(defended("fixed", step_size=0.5), x, y, threat=Threat("linf", 0.1), **SMALL)
+    tally = record.tally
+    assert torch.equal(tally.final[:, 0], tally.final[:, 1])
+    doubtful = tally.verified != NONE
+    assert doubtful.any()
+    assert torch.equal(tally.verified[doubtful], tally.attacked[doubtful])
+    assert record.verified == record.final == record.averaged == record.worst
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [1, 4, 7, 9, 23])
+def test_a_killed_attack_goes_on_to_the_same_record(tmp_path: Path, after: int) -> None:
+    x, y = images(9)
+    robust = defended("full", step_size=0.3)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), "group": 4, **SMALL}
+    seen: list[Progress] = []
+
+    def kill(progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) == after:
+            raise Killed
+
+    with pytest.raises(Killed):
+        evaluate(robust, x, y, folder=tmp_path / "a", save_every=0, watch=kill, **options)
+    assert not (tmp_path / "a" / "record").exists()
+    left: list[Progress] = []
+    resumed = evaluate(robust, x, y, folder=tmp_path / "a", save_every=0, watch=left.append, **options)
+    assert same(resumed, evaluate(robust, x, y, folder=tmp_path / "b", **options))
+    assert same(resumed, Record.load(tmp_path / "a" / "record"))
+    assert len(left) == 3 * 8 - after  # nothing was done twice
+    assert not (tmp_path / "a" / "parts").exists()
+    assert same(resumed, evaluate(robust, x, y, folder=tmp_path / "a", watch=kill, **options))  # finished: no work
+    assert len(seen) == after
+
+
+def test_a_folder_of_another_attack_is_refused(tmp_path: Path) -> None:
+    x, y = images(4)
+    evaluate(defended(), x, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
+    with pytest.raises(BadInput, match=r"holds another attack \(seed: 0 -> 1\)"):
+        evaluate(defended(), x, y, threat=Threat("linf", 0.1), folder=tmp_path, seed=1, **SMALL)
+    with pytest.raises(BadInput, match=r"holds another attack.*images"):
+        evaluate(defended(), x * 0.9, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
+    other = defended()
+    other.classifier = Linear(3.0)
+    with pytest.raises(BadInput, match=r"holds another attack.*weights"):
+        evaluate(other, x, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
+
+
+def test_progress_ends_at_one_and_never_falls() -> None:
+    x, y = images(9)
+    seen: list[Progress] = []
+    record = evaluate(defended(step_size=1e-3), x, y, threat=Threat("linf", 0.1), group=4, watch=seen.append, **SMALL)
+    done = [progress.done for progress in seen]
+    assert done == sorted(done)
+    assert done[-1] == 1
+    assert seen[-1].standing == record.verified
+    assert seen[-1].seconds_left == 0
+
+
+X, Y = images(4)
+
+
+class Misfit(nn.Module):
+    def __init__(self, out: tuple[int, ...]) -> None:
+        super().__init__()
+        self.out = out
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.zeros(len(x), *self.out)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "y", "options", "said"),
+    [
+        (Linear(), X * 255, Y, {}, r"in \[-1, 1\]"),
+        (Linear(), X * float("nan"), Y, {}, r"in \[-1, 1\]"),
+        (Linear(), X[0], Y, {}, r"\(B, C, H, W\)"),
+        (Linear(), X[:0], Y[:0], {}, "B above 0"),
+        (Linear(), X, Y + 2, {}, "classes 0 to 2, the labels go from 2 to 3"),
+        (Linear(), X, Y - 1, {}, "labels go from -1 to 0"),
+        (Linear(), X, Y[:3], {}, "4 images need as many"),
+        (Linear(), X, Y.float(), {}, "whole-numbered"),
+        (Misfit(()), X, Y, {}, "logits"),
+        (nn.Conv2d(3, 4, 3), X, Y, {}, "does not take images of shape"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(9, 3)), X, Y, {}, "does not take images of shape"),
+        (DefendedClassifier(Linear(), Purifier(nn.Conv2d(3, 1, 1))), X, Y, {}, "the energy does not take"),
+        (defended(), X, Y, {"verify": 3}, "at least the 4 replicas"),
+        (defended(), X, Y, {"replicas": 0}, "replicas must be at least 1"),
+        (defended(), X, Y, {"steps": -1}, "steps of at least 0"),
+        (defended(), X, Y, {"step_size": 0.0}, "step_size above 0"),
+        (defended(), X, Y, {"evaluations": 0}, "evaluations must be at least 1"),
+        (defended(), X, Y, {"ids": [1, 1, 2, 3]}, "different ids"),
+        (defended(), X, Y, {"loss": "hinge"}, "unknown loss"),
+    ],
+)
+def test_mistakes_are_one_line_before_any_step(
+    model: nn.Module, x: Tensor, y: Tensor, options: dict[str, Any], said: str
+) -> None:
+    stages: list[Progress] = []
+    with pytest.raises(BadInput, match=said) as error:
+        evaluate(model, x, y, threat=Threat("linf", 0.1), watch=stages.append, **(SMALL | options))
+    assert "\n" not in str(error.value)
+    assert stages == []
+
+
+class Torn(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + (x.flatten(1).mean(1, keepdim=True) - 0.5).sqrt() * 0
+
+
+def test_a_nan_is_never_taken_for_a_prediction() -> None:
+    x = torch.full((1, 1, 4, 4), 0.51)
+    with pytest.raises(Diverged, match="logits at attack step"):
+        evaluate(Torn(), x, torch.tensor([1]), threat=Threat("linf", 0.1), **SMALL)

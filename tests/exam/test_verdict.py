@@ -1,0 +1,85 @@
+"""Verdicts on made-up figures, one thing wrong at a time."""
+
+import pytest
+import torch
+
+from ebmlife.exam.frechet import Moments
+from ebmlife.exam.reference import Reference
+from ebmlife.exam.verdict import Judgement, judge
+
+STEPS = [0, 100, 1000, 5000, 20_000, 100_000]
+RANGES = {"distance": (1.0, 2.0), "contrast": (0.5, 0.6), "outside": (0.0, 0.02)}
+TRUTH = Reference(Moments(torch.zeros(2), 10 * torch.eye(2), 9), RANGES, torch.zeros(2), torch.eye(2))  # spread 20
+GOOD: dict[str, list[float | None]] = {
+    "distance": [1.5, 3, 5, 5, 5, 5],
+    "contrast": [0.55] * 6,
+    "outside": [0.0] * 6,
+    "energy": [0.0] * 6,
+    "energy_spread": [1.0] * 6,
+    "rhat_energy": [None] * 5 + [1.0],
+}
+
+
+def judged(*, steps: list[int] = STEPS, diverged: str | None = None, **columns: list[float | None]) -> Judgement:
+    figures = {name: column[: len(steps)] for name, column in (GOOD | columns).items()}
+    return judge(steps, figures, TRUTH, diverged=diverged)
+
+
+def test_what_stays_like_the_data_is_longrun() -> None:
+    result = judged()
+    assert (result.verdict, result.stable_until) == ("longrun", 100_000)
+    assert "1.00 times its value at 1000" in result.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "verdict", "until", "why"),
+    [
+        ({"contrast": [0.55, 0.55, 0.55, 0.55, 0.8, 0.8]}, "midrun", 5000, "contrast 0.8 is above 0.75"),
+        ({"contrast": [0.55, 0.55, 0.3, 0.3, 0.3, 0.3]}, "shortrun", 100, "contrast 0.3 is below 0.4"),
+        ({"outside": [0, 0, 0, 0.2, 0.2, 0.2]}, "midrun", 1000, "outside 0.2 is above 0.12"),
+        ({"distance": [1.5, 3, 5, 5, 5, 7.6]}, "midrun", 20_000, "distance 7.6 is above 7.5"),
+        ({"distance": [1.5, 3, 13, 13, 13, 13]}, "shortrun", 100, "distance 13 is above 12"),
+        ({"distance": [1.5, 1.5, 1.5, 1.5, 3.9, 3.9]}, "longrun", 100_000, "to the end"),  # that is chance
+    ],
+)
+def test_the_first_fault_ends_it(columns: dict[str, list[float | None]], verdict: str, until: int, why: str) -> None:
+    result = judged(**columns)
+    assert (result.verdict, result.stable_until) == (verdict, until)
+    assert why in result.reasons[0]
+
+
+def test_a_recovery_does_not_count() -> None:
+    assert judged(contrast=[0.55, 0.55, 0.55, 0.9, 0.55, 0.55]).stable_until == 1000
+
+
+def test_a_life_may_begin_later_than_its_chain() -> None:
+    """From noise: the first steps are not samples yet."""
+    result = judged(distance=[90, 5, 5, 5, 5, 5])
+    assert (result.verdict, result.stable_until) == ("longrun", 100_000)
+
+
+def test_samples_that_never_are_good() -> None:
+    result = judged(contrast=[0.1] * 6)
+    assert (result.verdict, result.stable_until) == ("shortrun", 0)
+    assert "never like the data" in result.reasons[0]
+
+
+def test_a_short_exam_cannot_tell_longrun() -> None:
+    result = judged(steps=STEPS[:5])
+    assert (result.verdict, result.stable_until) == ("midrun", 20_000)
+    assert any("too short" in reason for reason in result.reasons)
+
+
+def test_states_that_exploded_are_never_longrun() -> None:
+    result = judged(diverged="states are not finite any more")
+    assert result.verdict == "midrun"
+    assert "not finite" in result.reasons[0]
+
+
+def test_what_the_verdict_does_not_rest_on_is_said_all_the_same() -> None:
+    assert len(judged().reasons) == 1
+    unmixed = judged(rhat_energy=[None] * 5 + [1.7])
+    assert unmixed.verdict == "longrun"
+    assert "not mixed (R-hat of energies 1.70)" in unmixed.reasons[1]
+    falling = judged(energy=[0, 0, 0, 0, -1, -9])
+    assert "still falls: by 8.0 spreads since step 20000" in falling.reasons[1]

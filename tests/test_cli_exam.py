@@ -1,0 +1,184 @@
+"""`ebmlife exam`: what it leaves, how it goes on, and what its mistakes say."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import small_digits
+from rich.console import Console
+from safetensors.torch import load_file
+
+from ebmlife import run as runs
+from ebmlife.cli import main
+from ebmlife.exam import record
+
+Capture = pytest.CaptureFixture[str]
+SHORT = ["--steps", "150", "--chains", "8"]
+SUBJECTS = """
+import torch
+from ebmlife.energy import Score, gaussian
+torch.set_num_threads(1)
+
+START = torch.linspace(-1, 1, 16).view(8, 2)
+
+def narrow():
+    return gaussian(0.5), START
+
+def with_data():
+    return gaussian(0.5), START, torch.randn(100, 2, generator=torch.Generator().manual_seed(0)) / 2
+
+def score():
+    return Score(lambda x: -x / 0.25), START
+
+def nothing():
+    return 3, START
+
+def number():
+    return 3
+
+value = 7
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exam") / "run"
+    runs.begin(small_digits(updates="3"), folder, console=Console(quiet=True))
+    return folder
+
+
+@pytest.fixture
+def subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module of subjects in the current folder."""
+    name = f"subjects_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(SUBJECTS)
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def fails(capsys: Capture, *arguments: str | Path) -> str:
+    capsys.readouterr()
+    assert main(["exam", *map(str, arguments)]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    return line
+
+
+def test_the_exam_of_a_run_leaves_verdict_curves_and_strip(trained: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "exam"
+    assert main(["exam", str(trained), "--out", str(out), *SHORT]) == 0
+    said = capsys.readouterr().out
+    cycle = record.load(out)
+    assert f"verdict: {cycle.verdict}, stable until step {cycle.stable_until}" in said
+    assert all(str(out / name) in said for name in ("strip.png", "life-cycle.png", "life-cycle.json"))
+    assert cycle.settings["distance"] == "fd_digits_8"
+    assert {"distance", "contrast", "outside", "variation", "diversity", "energy", "gradient", "agreement"} <= set(
+        cycle.figures
+    )
+    assert (out / "strip.png").stat().st_size > 0
+    before = (out / "life-cycle.json").read_bytes()
+    assert main(["exam", str(trained), "--out", str(out), *SHORT]) == 0  # at once: it is done
+    assert (out / "life-cycle.json").read_bytes() == before
+    assert f"verdict: {cycle.verdict}" in capsys.readouterr().out
+
+
+def test_chains_begin_where_they_are_told(trained: Path, tmp_path: Path) -> None:
+    strips = {}
+    for start in ("data", "noise", "generator"):
+        assert main(["exam", str(trained), "--start", start, "--out", str(tmp_path / start), *SHORT]) == 0
+        strips[start] = load_file(tmp_path / start / "life-cycle.safetensors")["strip"][0]
+    assert strips["data"].min() == -1
+    assert strips["noise"].unique().numel() == strips["noise"].numel()
+    assert not torch.equal(strips["generator"], strips["data"])
+    assert main(["exam", str(trained), "--out", str(tmp_path / "default"), *SHORT]) == 0
+    default = load_file(tmp_path / "default" / "life-cycle.safetensors")["strip"][0]
+    assert torch.equal(default, strips["generator"])
+
+
+def test_the_evaluation_temperature_changes_the_walk(trained: Path, tmp_path: Path) -> None:
+    states = []
+    for temperature in ("1", "1.5"):
+        out = tmp_path / temperature
+        arguments = ["--evaluation-temperature", temperature, "--out", str(out), *SHORT]
+        assert main(["exam", str(trained), *arguments]) == 0
+        states.append(load_file(out / "life-cycle.safetensors")["states"])
+    assert not torch.equal(*states)
+
+
+@pytest.mark.parametrize("name", ["narrow", "with_data", "score"])
+def test_anything_that_a_function_returns_can_sit_it(subjects: str, tmp_path: Path, name: str) -> None:
+    assert main(["exam", f"{subjects}:{name}", "--out", "out", "--steps", "200", "--step-size", "0.1"]) == 0
+    cycle = record.load(tmp_path / "out")
+    assert cycle.settings["step_size"] == 0.1
+    assert cycle.settings["data"] == (100 if name == "with_data" else 8)
+    assert ("energy" in cycle.figures) == (name != "score")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{module}:narow", "--out", "out"], "has no function 'narow'; did you mean 'narrow'?"),
+        (["{module}:value", "--out", "out"], "no function 'value'"),
+        (["{module}:number", "--out", "out"], "must return an energy and a tensor of start states"),
+        (["{module}:nothing", "--out", "out"], "is a int, neither callable nor with a `gradient`"),
+        (["no.such.module:f", "--out", "out"], "no.such.module cannot be imported"),
+        (["{module}:narrow"], "--out is needed"),
+        (["{module}:narrow", "--out", "out", "--steps", "0"], "at least 1 step"),
+        (["nowhere"], "nowhere holds no checkpoint"),
+        (["{run}", "--out", "out", "--chains", "1"], "--chains must be at least 2, got 1"),
+        (["{run}", "--out", "out", "--start", "dta"], "--start"),
+        (["{run}", "--out", "out", "--update", "9"], "no checkpoint at update 9"),
+        (["{run}", "--out", "out", "--evaluation-temperature", "0"], "evaluation temperature must be above 0"),
+        (["{run}", "--out", "out", "--step-size", "-1"], "step_size above 0"),
+        (["{run}", "--chians", "3"], "did you mean '--chains'"),
+    ],
+)
+def test_mistakes(
+    capsys: Capture, subjects: str, trained: Path, arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    words = [word.format(module=subjects, run=trained) for word in arguments]
+    assert said in fails(capsys, *words)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--steps", "160"], "with steps 150, not 160; choose another --out"),
+        (["--chains", "9"], "with chains 8, not 9"),
+        (["--seed", "1"], "with seed 0, not 1"),
+        (["--start", "noise"], "with start None, not noise"),
+    ],
+)
+def test_another_exam_is_not_mixed_into_one_that_is_there(
+    capsys: Capture, trained: Path, tmp_path: Path, change: list[str], said: str
+) -> None:
+    (tmp_path / "exam.json").write_text(
+        json.dumps({"steps": 150, "chains": 8, "step_size": 0.03, "start": None, "seed": 0})
+    )
+    assert said in fails(capsys, trained, "--out", tmp_path, *SHORT, *change)
+
+
+def test_stopped_the_same_command_goes_on(subjects: str, tmp_path: Path) -> None:
+    arguments = [f"{subjects}:narrow", "--steps", "40000", "--step-size", "0.1"]
+    assert main(["exam", *arguments, "--out", "whole"]) == 0
+    command = [sys.executable, "-m", "ebmlife", "exam", *arguments, "--out", "parts"]
+    process = subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None and not (tmp_path / "parts" / ".lock").exists():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    assert "stopped and saved at step" in out
+    assert not (tmp_path / "parts" / "life-cycle.json").exists()
+    assert main(["exam", *arguments, "--out", "parts"]) == 0
+    whole, parts = record.load(tmp_path / "whole"), record.load(tmp_path / "parts")
+    assert torch.equal(whole.states, parts.states)
+    assert whole.figures == parts.figures

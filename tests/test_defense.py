@@ -1,0 +1,170 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ebmlife
+from ebmlife import BadInput, DefendedClassifier, Diverged, Purifier
+from ebmlife.defense import undefended
+from ebmlife.energy import gaussian, tempered
+from ebmlife.nets import SNGANEnergy
+from ebmlife.prepare import prepare
+
+
+class Sum(nn.Module):
+    """Logits (s, -s) of the image's mean: linear, so that averages are exact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.most = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.most = max(self.most, len(x))
+        mean = x.flatten(1).mean(1)
+        return torch.stack([self.scale * mean, -self.scale * mean], 1)
+
+
+def test_purifying_a_gaussian_has_the_exact_moments() -> None:
+    """x -> (1 - a)^K x + noise of variance step^2 (1 - (1 - a)^2K) / (1 - (1 - a)^2)."""
+    x = torch.full((20_000, 1, 1, 1), 0.7)
+    torch.manual_seed(0)
+    walked = Purifier(gaussian(0.5), steps=8, step_size=0.2)(x)
+    keep = 1 - 0.2**2 / (2 * 0.5**2)
+    variance = 0.2**2 * (1 - keep**16) / (1 - keep**2)
+    assert walked.mean().item() == pytest.approx(0.7 * keep**8, abs=5 * (variance / 20_000) ** 0.5)
+    assert walked.var().item() == pytest.approx(variance, rel=5 * (2 / 20_000) ** 0.5)
+
+
+def test_a_seed_makes_an_images_purification_its_own() -> None:
+    purifier = Purifier(gaussian(0.5), steps=3, step_size=0.2, seed=4)
+    x = torch.rand(7, 1, 4, 4)
+    assert torch.equal(purifier(x)[5:], purifier(x[5:]))
+    assert torch.equal(purifier(x), purifier(x))
+    assert not torch.equal(Purifier(gaussian(0.5), steps=3, step_size=0.2, seed=5)(x), purifier(x))
+
+
+def test_the_trajectory_is_the_way_that_purification_goes() -> None:
+    torch.manual_seed(0)
+    purifier = Purifier(prepare(SNGANEnergy(size=8, width=4, channels=1), temperature=0.1), steps=7, step_size=0.1)
+    x, seeds = torch.rand(9, 1, 8, 8), list(range(9))
+    states = purifier.trajectory(x, at=[0, 1, 4, 7], seeds=seeds)
+    assert torch.equal(states[0], x)
+    assert torch.equal(states[3], purifier(x, seeds=seeds))
+    assert states[1:].diff(dim=0).abs().flatten(1).amax(1).min() > 0
+
+
+def test_without_a_seed_the_noise_is_new_and_the_global_seed_rules() -> None:
+    purifier, x = Purifier(gaussian(0.5), steps=3, step_size=0.2), torch.rand(7, 1, 4, 4)
+    torch.manual_seed(0)
+    first, second = purifier(x), purifier(x)
+    torch.manual_seed(0)
+    assert torch.equal(purifier(x), first)
+    assert not torch.equal(first, second)
+
+
+def test_parts_change_nothing_and_bound_what_is_seen_at_once() -> None:
+    torch.manual_seed(0)
+    energy = tempered(prepare(SNGANEnergy(size=8, width=8, channels=1)), 0.01)
+    x = torch.rand(7, 1, 8, 8)
+    seeds = list(range(7))
+    found = []
+    for batch in (8, 24, 1000):
+        classifier = Sum()
+        robust = DefendedClassifier(classifier, Purifier(energy, steps=3, step_size=0.03, batch=batch), replicas=16)
+        leaf = x.clone().requires_grad_()
+        logits = robust(leaf, seeds=seeds)
+        logits[:, 0].sum().backward()
+        assert classifier.most <= batch
+        found.append((logits.detach(), leaf.grad))
+    for logits, slope in found[1:]:
+        assert torch.equal(logits, found[0][0])
+        assert torch.equal(slope, found[0][1])
+
+
+def test_logits_are_averaged_over_the_replicas() -> None:
+    purifier = Purifier(gaussian(0.5), steps=2, step_size=0.3)
+    robust = DefendedClassifier(Sum(), purifier, replicas=11)
+    x = torch.rand(2, 1, 3, 3)
+    (part,) = purifier.parts([1, 2], replicas=11)
+    walked = purifier.walk(x.repeat_interleave(11, 0), purifier.noise(part, x.device))
+    wanted = robust.classifier(walked).view(2, 11, 2).mean(1)
+    torch.testing.assert_close(robust(x, seeds=[1, 2]), wanted)
+
+
+def test_replicas_are_independent_and_images_with_one_seed_share_them() -> None:
+    purifier = Purifier(gaussian(0.5), steps=2, step_size=0.3)
+    lanes = [lane for part in purifier.parts([1, 1, 2], replicas=20) for lane in part]
+    assert [lane.chains for lane in lanes] == [8, 8, 4] * 3
+    assert [lane.seed for lane in lanes[:3]] == [lane.seed for lane in lanes[3:6]]
+    assert len({lane.seed for lane in lanes}) == 6
+
+
+def test_it_is_a_module_as_any_other() -> None:
+    torch.manual_seed(0)
+    net = SNGANEnergy(size=8, width=4, channels=1)
+    robust = DefendedClassifier(Sum(), Purifier(prepare(net, temperature=0.1), steps=2, step_size=0.1), replicas=2)
+    state = robust.state_dict()
+    assert any(name.startswith("classifier.") for name in state)
+    assert any(name.startswith("purifier.") for name in state)
+    torch.manual_seed(1)
+    other = SNGANEnergy(size=8, width=4, channels=1)
+    copy = DefendedClassifier(Sum(), Purifier(prepare(other, temperature=0.1), steps=2, step_size=0.1), replicas=2)
+    copy.load_state_dict(state)
+    x = torch.rand(4, 1, 8, 8)
+    assert torch.equal(robust(x, seeds=[0] * 4), copy(x, seeds=[0] * 4))
+    assert all(p.grad is None and p.requires_grad for p in robust.parameters())
+    robust.train()
+    robust(x)
+    assert robust.classifier.training
+
+
+def test_double_precision_stays_double() -> None:
+    robust = DefendedClassifier(Sum().double(), Purifier(gaussian(0.5), steps=2, step_size=0.1), replicas=2)
+    leaf = torch.rand(2, 1, 3, 3, dtype=torch.float64, requires_grad=True)
+    logits = robust(leaf)
+    logits.sum().backward()
+    assert logits.dtype == torch.float64
+    assert leaf.grad is not None
+    assert leaf.grad.dtype == torch.float64
+
+
+def test_dropout_and_batch_statistics_are_off() -> None:
+    classifier = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(9), nn.Dropout(), nn.Linear(9, 3))
+    robust = DefendedClassifier(classifier, Purifier(gaussian(0.5), steps=1, step_size=0.1, seed=0), replicas=3)
+    x = torch.rand(2, 1, 3, 3)
+    assert torch.equal(robust(x), robust(x))
+    torch.testing.assert_close(robust(x)[1:], robust(x[1:]))
+
+
+def test_no_steps_are_the_classifier_itself() -> None:
+    classifier, x = Sum(), torch.rand(3, 1, 4, 4)
+    robust = undefended(classifier)
+    assert torch.equal(robust(x, replicas=50), classifier(x))
+    assert classifier.most == 3
+
+
+def test_a_purification_that_diverges_says_so() -> None:
+    steep = lambda x: x.flatten(1).pow(4).sum(1) * 1e8  # noqa: E731
+    with pytest.raises(Diverged, match="not finite after 20 steps"):
+        Purifier(steep, steps=20, step_size=0.1)(torch.ones(2, 1, 2, 2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Purifier(gaussian(1.0), steps=-1),
+        lambda: Purifier(gaussian(1.0), step_size=0.0),
+        lambda: Purifier(gaussian(1.0), batch=0),
+        lambda: DefendedClassifier(Sum(), Purifier(gaussian(1.0)), replicas=0),
+        lambda: DefendedClassifier(Sum(), Purifier(gaussian(1.0)), gradient="none"),
+    ],
+)
+def test_mistakes(make: object) -> None:
+    with pytest.raises(BadInput):
+        make()  # type: ignore[operator]
+
+
+def test_the_public_names() -> None:
+    purifier = ebmlife.Purifier(gaussian(0.5), steps=1500, step_size=1e-2)
+    robust = ebmlife.DefendedClassifier(Sum(), purifier, replicas=16, gradient="bpda")
+    assert (purifier.steps, purifier.step_size, robust.replicas) == (1500, 1e-2, 16)

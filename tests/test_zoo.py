@@ -1,0 +1,42 @@
+"""The models that come with the package."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import ebmlife
+from ebmlife import places, zoo
+from ebmlife.cli import main
+from ebmlife.errors import BadInput
+from ebmlife.exam import diversity, fd_digits
+
+
+def test_every_model_loads_and_samples() -> None:
+    assert "digits-shortrun" in zoo.names()
+    for name in zoo.names():
+        model = ebmlife.load(f"zoo:{name}")
+        assert model.sample(2, steps=2).isfinite().all()
+
+
+def test_shipped_digits_are_near_the_data_and_diverse() -> None:
+    samples = ebmlife.load("zoo:digits-shortrun").sample(500)
+    assert fd_digits([samples]) < 40  # noise is at 2,000, and 500 real digits at about 4
+    data = ebmlife.data.digits().take(torch.arange(500))
+    assert 0.9 < diversity(samples) / diversity(data) < 1.15
+
+
+def test_a_picture_after_installation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sample", "zoo:digits-shortrun", "--n", "4", "--out", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").stat().st_size > 100
+
+
+def test_what_is_measured_of_it_goes_to_a_folder_of_its_name() -> None:
+    assert places.own("zoo:digits-shortrun") == Path("digits-shortrun")
+    assert places.own("hf:somebody/thing") == Path("thing")
+    assert places.own("runs/a") == Path("runs/a")
+
+
+def test_an_unknown_one_is_named() -> None:
+    with pytest.raises(BadInput, match="there is no zoo:digits-shortrum; did you mean 'digits-shortrun'"):
+        ebmlife.load("zoo:digits-shortrum")
