@@ -105,19 +105,19 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         for mode in plan.modes
     }
     evaluate = partial(_watched, x=x, y=y, plan=plan, out=out)
-    first = next(iter(defences))
+    longest = max(defences, key=lambda name: defences[name].purifier.steps)  # the first of them, if there are several
     try:
         records = {UNDEFENDED: evaluate(UNDEFENDED, classifier)}
         records |= {name: evaluate(name, robust) for name, robust in defences.items()}
-        said = _masked(first, defences[first], x, y, plan, out) if options.masking else ""
+        said = _masked(longest, defences[longest], x, y, plan, out) if options.masking else ""
     except KeyboardInterrupt:
         print(f"stopped; the same command goes on where it was, in {out}")
         raise
     _report(records, said, out)
     _draw(records, out)
     seeds = [mixed(options.seed, f"picture {i}") for i in range(min(_SHOWN, len(x)))]
-    examples = attacks.Examples.of(records[first], defences[first], x, seeds=seeds)
-    examples.save(out / first / "examples.safetensors")
+    examples = attacks.Examples.of(records[longest], defences[longest], x, seeds=seeds)
+    examples.save(out / longest / "examples.safetensors")
     pictures.save(out / "images.png", pictures.grid(examples.rows, columns=len(seeds)))
     print(f"records and plots: {out}")
     return 0
