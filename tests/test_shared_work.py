@@ -103,7 +103,7 @@ def test_chains_that_diverge_on_one_rank_are_seen_by_all() -> None:
 
 
 def test_the_attack_of_two_ranks_is_that_of_one(folder: Path, tmp_path: Path) -> None:
-    words = ["attack", str(folder), *ATTACK, "--gradient", "bpda,full", "--masking"]
+    words = ["attack", str(folder), *ATTACK, "--masking"]
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
     first, second = on_two(*words, "--out", str(tmp_path / "two"))
     assert (first[0], second) == (0, (0, "", ""))

@@ -10,7 +10,19 @@ from torch import Tensor, nn
 
 from ebmlife import checkpoint, places, recipes
 from ebmlife.chains import Chains, Fresh, Maturing, Persistent
-from ebmlife.data import Batches, Dataset, InMemory, cifar10, digits, download, folder, toy
+from ebmlife.data import (
+    Batches,
+    Dataset,
+    InMemory,
+    cifar10,
+    digits,
+    download,
+    folder,
+    huggingface,
+    torchvision,
+    toy,
+    webdataset,
+)
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy, gaussian, tempered, total
 from ebmlife.errors import BadInput, at_least
@@ -42,8 +54,10 @@ def _cifar10(
     return cifar10(_fetched("cifar10", folder, download), train=train)
 
 
-def _folder(*, folder: str, size: int, channels: int = 3, source: str | None = None) -> Dataset:
-    return _images(_fetched(source or "", folder, source is not None), size=size, channels=channels)
+def _folder(
+    *, folder: str, size: int, channels: int = 3, source: str | None = None, crop: float | None = None
+) -> Dataset:
+    return _images(_fetched(source or "", folder, source is not None), size=size, channels=channels, crop=crop)
 
 
 def _fetched(name: str, place: str, wanted: bool) -> Path:
@@ -62,7 +76,18 @@ def _coarse(dataset: Dataset, shape: tuple[int, ...], *, size: int = 4, run: str
 
 
 _images = folder  # `folder` is also the name of an option
-DATA = Kinds("data", {"digits": digits, "toy": toy, "cifar10": _cifar10, "folder": _folder})
+DATA = Kinds(
+    "data",
+    {
+        "digits": digits,
+        "toy": toy,
+        "cifar10": _cifar10,
+        "folder": _folder,
+        "torchvision": torchvision,
+        "huggingface": huggingface,
+        "webdataset": webdataset,
+    },
+)
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
 NETS = Kinds(
     "net",

@@ -151,7 +151,7 @@ class Recipe(Section):
 # May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
 FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers"}
 # Fields that older runs did not have: None is what they had, and must not change their hash.
-LATER = {"prior", "data.train"}
+LATER = {"prior", "data.train", "data.crop"}
 
 
 def _without_later(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -161,8 +161,8 @@ def _watched(
 
 def _masked(name: str, robust: DefendedClassifier, x: Tensor, y: Tensor, plan: _Plan, out: Path, ranks: Ranks) -> str:
     with _Bar("masking", quiet=not ranks.first) as bar:
-        options = {"folder": out / f"masking-{name}", "watch": bar, "ranks": ranks}
-        checks = attacks.check_masking(robust, x, y, **options, **plan.attack)
+        place = out / f"masking-{name}"
+        checks = attacks.check_masking(robust, x, y, folder=place, watch=bar, ranks=ranks, **plan.attack)
     return "\n".join(["", "", f"masking of {name}:", *map(str, checks)])
 
 
