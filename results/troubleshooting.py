@@ -1,7 +1,7 @@
 """Healthy and sick trainings, by real short runs: `make results-troubleshooting`.
 
-One recipe, and what becomes of it when one thing is wrong. Writes pictures and table of docs/troubleshooting.md. Minutes
-on two cores; stopped and called again, it goes on.
+One recipe, and what becomes of it when one thing is wrong. Writes pictures and table of docs/troubleshooting.md.
+Minutes on two cores; stopped and called again, it goes on.
 """
 
 from dataclasses import dataclass, field

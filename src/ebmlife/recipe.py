@@ -152,7 +152,15 @@ class RecoveryRecipe(Recipe):
 # May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
 FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers", "test", "test_every"}
 # Fields younger than the first runs, with the values at which all is as it was before: there they leave the hash alone.
-_LATER = {"method": "ebm", "prior": None, "weight_decay": 0, "nesterov": False, "decay_until": None, "train": None}
+_LATER = {
+    "method": "ebm",
+    "prior": None,
+    "weight_decay": 0,
+    "nesterov": False,
+    "decay_until": None,
+    "train": None,
+    "crop": None,
+}
 METHODS: dict[str, type[Recipe]] = {
     "ebm": EBMRecipe,
     "gan": GANRecipe,

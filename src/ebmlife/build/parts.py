@@ -9,7 +9,18 @@ from torch import Tensor, nn
 
 from ebmlife.calls import find_call
 from ebmlife.chains import Fresh, Maturing, Persistent
-from ebmlife.data import Dataset, InMemory, cifar10, digits, download, folder, toy
+from ebmlife.data import (
+    Dataset,
+    InMemory,
+    cifar10,
+    digits,
+    download,
+    folder,
+    huggingface,
+    torchvision,
+    toy,
+    webdataset,
+)
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput, at_least
 from ebmlife.kinds import Kinds
@@ -40,8 +51,10 @@ def _cifar10(
     return cifar10(_fetched("cifar10", folder, download), train=train)
 
 
-def _folder(*, folder: str, size: int, channels: int = 3, source: str | None = None) -> Dataset:
-    return _images(_fetched(source or "", folder, source is not None), size=size, channels=channels)
+def _folder(
+    *, folder: str, size: int, channels: int = 3, source: str | None = None, crop: float | None = None
+) -> Dataset:
+    return _images(_fetched(source or "", folder, source is not None), size=size, channels=channels, crop=crop)
 
 
 def _fetched(name: str, place: str, wanted: bool) -> Path:
@@ -81,7 +94,18 @@ class _Called(nn.Module):
 
 
 _images = folder  # `folder` is also the name of an option
-DATA = Kinds("data", {"digits": digits, "toy": toy, "cifar10": _cifar10, "folder": _folder})
+DATA = Kinds(
+    "data",
+    {
+        "digits": digits,
+        "toy": toy,
+        "cifar10": _cifar10,
+        "folder": _folder,
+        "torchvision": torchvision,
+        "huggingface": huggingface,
+        "webdataset": webdataset,
+    },
+)
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
 NETS = Kinds(
     "net",

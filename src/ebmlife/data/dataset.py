@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -33,6 +33,15 @@ class Dataset(Protocol):
 
     def take(self, rows: Tensor) -> Tensor:
         """int64 (B,) -> float32 (B, *shape), images in [-1, 1]."""
+        ...
+
+
+@runtime_checkable
+class Varied(Protocol):
+    """A data set that shows an item otherwise each time it is trained on."""
+
+    def take_varied(self, rows: Tensor, chances: Tensor) -> Tensor:
+        """As `take`; `chances` (B, 3) in [0, 1) decide how each item is shown."""
         ...
 
 
@@ -78,21 +87,31 @@ def _shifted(images: Tensor, reach: int, corners: Tensor) -> Tensor:
     return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
 
 
+Draw = tuple[Tensor, Tensor]  # rows (B,), chances (B, 3)
+
+
 class _Order:
-    """Which rows make up which batch: a pure function of (length, size, seed) and the batch's position."""
+    """What makes up which batch: a pure function of (length, size, seed) and the batch's position."""
 
     def __init__(self, length: int, size: int, seed: int, part: slice) -> None:
         self._length, self._size, self._seed, self._part = length, size, seed, part
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
 
-    def rows(self, position: int) -> Tensor:
-        """Those of batch `position` that are wanted; the items left over at an epoch's end are dropped."""
+    def draw(self, position: int) -> Draw:
+        """What is wanted of batch `position`; the items left over at an epoch's end are dropped."""
         epoch, batch = divmod(position, self._length // self._size)
         if epoch != self._epoch:
             rng = generator(self._seed, f"epoch {epoch}")
             self._epoch, self._permutation = epoch, torch.randperm(self._length, generator=rng)
-        return self._permutation[batch * self._size : (batch + 1) * self._size][self._part]
+        rows = self._permutation[batch * self._size : (batch + 1) * self._size]
+        chances = torch.rand(self._size, 3, generator=generator(self._seed, f"crops {position}"))
+        return rows[self._part], chances[self._part]
+
+
+def _take(dataset: Dataset, draw: Draw) -> Tensor:
+    rows, chances = draw
+    return dataset.take_varied(rows, chances) if isinstance(dataset, Varied) else dataset.take(rows)
 
 
 class _Decoder(TorchDataset[Tensor | BadInput]):
@@ -104,9 +123,9 @@ class _Decoder(TorchDataset[Tensor | BadInput]):
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, rows: Tensor) -> Tensor | BadInput:
+    def __getitem__(self, draw: Draw) -> Tensor | BadInput:
         try:
-            return self._dataset.take(rows)
+            return _take(self._dataset, draw)
         except BadInput as error:
             return error
 
@@ -116,9 +135,9 @@ class Batches:
     with `crop`, shifted by up to so many pixels each way.
 
     `position`, the number of batches drawn so far, is the whole state: the permutation of an epoch depends on (seed,
-    epoch) alone, the flips and crops of a batch on (seed, position) alone. Setting it resumes bit for bit. With workers
-    > 0 the batches are decoded ahead in that many processes, same bits; a set in memory has nothing to decode and uses
-    none.
+    epoch) alone, the flips, shifts and random crops of a batch on (seed, position) alone. Setting it resumes bit for
+    bit. With workers > 0 the batches are decoded ahead in that many processes, same bits; a set in memory has nothing
+    to decode and uses none.
 
     `part` is what is wanted here of each batch of `size`: several processes that share a batch take a part each.
     """
@@ -172,7 +191,7 @@ class Batches:
             mirrored = (torch.rand(self._size, generator=rng) < 0.5)[self._part]
             images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
         if self._crop:
-            rng = generator(self._seed, f"crops {self._position}")
+            rng = generator(self._seed, f"shifts {self._position}")
             corners = torch.randint(0, 2 * self._crop + 1, (2, self._size, 1), generator=rng)
             images = _shifted(images, self._crop, corners[:, self._part])
         self._position += 1
@@ -188,8 +207,8 @@ class Batches:
         """The next batch and its labels, int64 (size,)."""
         if self._dataset.labels is None:
             raise BadInput("the data have no labels; choose a data set that has them")
-        labels = self._dataset.labels[self._order.rows(self._position)]
-        return self.next(), labels
+        rows, _ = self._order.draw(self._position)
+        return self.next(), self._dataset.labels[rows]
 
     def state_dict(self) -> dict[str, Any]:
         return {"position": self._position}
@@ -199,7 +218,7 @@ class Batches:
 
     def _read(self) -> Tensor:
         if not self._workers:
-            return self._dataset.take(self._order.rows(self._position))
+            return _take(self._dataset, self._order.draw(self._position))
         if self._ahead is None:
             self._ahead = self._start_workers()
         batch = next(self._ahead)
@@ -214,7 +233,7 @@ class Batches:
         return iter(
             DataLoader(
                 _Decoder(self._dataset),
-                sampler=(order.rows(position) for position in count(self._position)),
+                sampler=(order.draw(position) for position in count(self._position)),
                 batch_size=None,
                 num_workers=self._workers,
                 generator=torch.Generator(),  # else the loader draws its workers' seed from the global generator

@@ -9,7 +9,8 @@ _CHECKPOINT = {"every": 1000, "keep": 2, "keep_every": 10_000}
 
 
 def _data(size: int) -> Part:
-    return part("folder", folder="imagenet/train", size=size)
+    """Cropped as the authors' code does it: the largest square, anywhere along the longer side."""
+    return part("folder", folder="imagenet/train", size=size, crop=1.0)
 
 
 @named
