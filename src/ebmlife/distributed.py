@@ -17,9 +17,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from ebmlife.errors import BadInput, Lost
+from ebmlife.errors import BadInput, Diverged, Lost
 
 _PATIENCE = timedelta(minutes=30)  # the first rank draws pictures and scores samples while the others wait
+_DIVERGED = b"diverged: "  # goes before what is said of a divergence
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,19 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Within, each rank works by itself; if one makes a mistake, all of them raise it."""
+        """Within, each rank works by itself; if one makes a mistake or diverges, all of them raise it."""
         if self.count == 1:
             yield
             return
         mistake: Exception | None = None
         try:
             yield
-        except (BadInput, OSError) as error:
+        except (BadInput, OSError, Diverged) as error:
             mistake = error
-        said = self._gather(b"" if mistake is None else (str(mistake) or type(mistake).__name__).encode())
-        for message in filter(None, said):
-            raise BadInput(message.decode()) from mistake
+        said = b"" if mistake is None else (str(mistake) or type(mistake).__name__).encode()
+        for message in filter(None, self._gather(_DIVERGED + said if isinstance(mistake, Diverged) else said)):
+            kind = Diverged if message.startswith(_DIVERGED) else BadInput
+            raise kind(message.removeprefix(_DIVERGED).decode()) from mistake
 
     @contextmanager
     def leading(self) -> Iterator[None]:

@@ -1,13 +1,14 @@
 """Walks of 100,000 steps and more: the one Langevin loop in segments, watched at marks, saved inside the chain.
 
 Memory does not grow with the number of steps. A walk that was killed goes on from its last checkpoint to the same bits:
-each batch of chains has a random stream of its own, whose state is saved with them.
+each batch of chains has a random stream of its own, whose state is saved with them. Several ranks take some of the
+batches each; what they know of the others' is brought up to date at every stop, so that all see, and save, the same.
 """
 
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ebmlife import checkpoint
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.files import sweep
@@ -88,6 +90,7 @@ def long_walk(
     save_every: float = 60.0,  # seconds
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
+    ranks: Ranks = ALONE,
 ) -> tuple[Tensor, int]:
     """(states, steps done) after `steps` Langevin steps from x, or after fewer where `stopping` said so.
 
@@ -97,20 +100,22 @@ def long_walk(
         raise BadInput(f"a walk needs at least 1 chain and batches of at least 1, got {len(x)} and {batch}")
     settings: dict[str, Any] = {"step_size": step_size, "seed": seed, "clip": clip, "batch": batch}
     settings |= {"start": _fingerprint(x), "marks": [f"{len(w.marks)} to {w.marks[-1]}" for w in watchers]}
-    walk = _Walk(energy, x, step_size, seed, clip, batch)
-    with nullcontext() if folder is None else _alone(folder):
-        saved = _Saved(folder, settings, walk, watchers)
-        if not saved.restore():
+    walk = _Walk(energy, x, step_size, seed, clip, batch, ranks)
+    with nullcontext() if folder is None else _alone(folder, ranks):
+        saved = _Saved(folder, settings, walk, watchers, ranks)
+        with ranks.together():
+            restored = saved.restore()
+            if walk.step > steps:
+                raise BadInput(f"{folder} holds a walk of {walk.step} steps already, more than the {steps} asked for")
+        if not restored:
             _show(watchers, walk, None)
-        if walk.step > steps:
-            raise BadInput(f"{folder} holds a walk of {walk.step} steps already, more than the {steps} asked for")
         clock, begun, last_save = time.monotonic, walk.step, time.monotonic()
         started = clock()
-        while walk.step < steps and not stopping():
+        while walk.step < steps and not ranks.any(stopping()):
             _show(watchers, walk, walk.go(_next_stop(walk.step, steps, watchers)))
             elapsed = clock() - started
             progress(Progress(walk.step, steps, elapsed * (steps - walk.step) / (walk.step - begun)))
-            if clock() - last_save > save_every:
+            if ranks.any(ranks.first and clock() - last_save > save_every):
                 saved.save()
                 last_save = clock()
         saved.save()
@@ -123,17 +128,19 @@ def _next_stop(step: int, steps: int, watchers: Sequence[Watcher]) -> int:
 
 
 class _Walk:
-    """Chains in batches, each with its own random stream, all at the same step."""
+    """Chains in batches, each with its own random stream, all at the same step; some of the batches walk here."""
 
-    def __init__(self, energy: Energy, x: Tensor, step_size: float, seed: int, clip: float | None, batch: int) -> None:
-        self.energy, self.step_size, self.clip, self.batch = energy, step_size, clip, batch
+    def __init__(
+        self, energy: Energy, x: Tensor, step_size: float, seed: int, clip: float | None, batch: int, ranks: Ranks
+    ) -> None:
+        self.energy, self.step_size, self.clip, self.batch, self.ranks = energy, step_size, clip, batch, ranks
         self.x, self.step = x.detach().clone(), 0
         self.streams = [generator(seed, f"chains {first}", device=x.device) for first in range(0, len(x), batch)]
 
     def go(self, until: int) -> float:
         """All chains on to that step; the mean of |grad E| on the way."""
-        total = 0.0
-        for rows, rng in zip(torch.split(self.x, self.batch), self.streams, strict=True):
+        whose, gradients = self.ranks.part(len(self.streams)), []
+        for rows, rng in zip(torch.split(self.x, self.batch)[whose], self.streams[whose], strict=True):
             walked, info = langevin(
                 self.energy,
                 rows,
@@ -143,11 +150,25 @@ class _Walk:
                 clip=self.clip,
             )
             rows.copy_(walked)
-            total += info.gradient.item() * len(rows)
+            gradients.append(info.gradient.item() * len(rows))
+        if self.ranks.count > 1:
+            gradients = self._exchange(whose, gradients)
         if not self.x.isfinite().all():
             raise Diverged(f"states are not finite any more between steps {self.step} and {until}")
         self.step = until
-        return total / len(self.x)
+        return sum(gradients) / len(self.x)
+
+    def _exchange(self, whose: slice, gradients: list[float]) -> list[float]:
+        """What the other ranks' batches came to; the gradients of all batches, in order."""
+        mine = {"x": self.x[whose.start * self.batch : whose.stop * self.batch]}
+        mine["streams"] = torch.cat([stream.get_state()[None] for stream in self.streams[whose]] or [torch.empty(0)])
+        mine["gradients"] = torch.tensor(gradients, dtype=torch.float64)
+        parts = self.ranks.gather(mine)
+        self.x = torch.cat([part["x"] for part in parts]).to(self.x.device)
+        states = [state.clone() for part in parts for state in part["streams"]]  # in its place it may not be aligned
+        for stream, state in zip(self.streams, states, strict=True):
+            stream.set_state(state)
+        return [value for part in parts for value in part["gradients"].tolist()]
 
     def state_dict(self) -> dict[str, Any]:
         return {"x": self.x, "step": self.step, "streams": [stream.get_state() for stream in self.streams]}
@@ -165,18 +186,26 @@ def _show(watchers: Sequence[Watcher], walk: _Walk, gradient: float | None) -> N
 
 
 class _Saved:
-    """A walk and its watchers in a folder, or nowhere."""
+    """A walk and its watchers in a folder, or nowhere; the first rank writes."""
 
-    def __init__(self, folder: Path | None, settings: dict[str, Any], walk: _Walk, watchers: Sequence[Watcher]) -> None:
-        self.folder, self.settings, self.walk, self.at = folder, settings, walk, -1
+    def __init__(
+        self,
+        folder: Path | None,
+        settings: dict[str, Any],
+        walk: _Walk,
+        watchers: Sequence[Watcher],
+        ranks: Ranks,
+    ) -> None:
+        self.folder, self.settings, self.walk, self.at, self.ranks = folder, settings, walk, -1, ranks
         self.parts: list[_Walk | Watcher] = [walk, *watchers]
 
     def save(self) -> None:
-        if self.folder is not None and self.at != self.walk.step:
-            self.at = self.walk.step
-            state = {"parts": [part.state_dict() for part in self.parts]}
-            checkpoint.save(checkpoint.path(self.folder, self.at), state, about={"settings": self.settings})
-            checkpoint.prune(self.folder, keep=2, keep_every=None)
+        with self.ranks.together():
+            if self.folder is not None and self.ranks.first and self.at != self.walk.step:
+                self.at = self.walk.step
+                state = {"parts": [part.state_dict() for part in self.parts]}
+                checkpoint.save(checkpoint.path(self.folder, self.at), state, about={"settings": self.settings})
+                checkpoint.prune(self.folder, keep=2, keep_every=None)
 
     def restore(self) -> bool:
         """Whether there was something to go on from."""
@@ -204,10 +233,13 @@ def _check_settings(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> N
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        sweep(folder / "checkpoints")
+def _alone(folder: Path, ranks: Ranks) -> Iterator[None]:
+    with ExitStack() as stack:
+        with ranks.together():
+            if ranks.first:
+                folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(folder))
+                sweep(folder / "checkpoints")
         yield
 
 

@@ -19,6 +19,7 @@ from ebmlife.attacks.record import NONE, Record, Tally
 from ebmlife.attacks.storage import Storage
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier, undefended
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import frozen
 from ebmlife.errors import Diverged, at_least
 from ebmlife.gradients import Transfer
@@ -43,11 +44,13 @@ def evaluate(
     folder: Path | str | None = None,
     save_every: float = 10.0,  # seconds
     watch: Watcher = lambda progress: None,
+    ranks: Ranks = ALONE,
 ) -> Record:
     """Attacks a defended classifier, or any other, at images x in [-1, 1] with labels y.
 
     Every draw is named by (seed, image, what it is for), so that no image's fate depends on its company. With `folder`
-    the attack is kept there as it goes on, and the same call goes on where a killed one was.
+    the attack is kept there as it goes on, and the same call goes on where a killed one was. Several ranks share the
+    groups; each watches its own, and all of them return the record, which is that of one process.
     """
     robust = model if isinstance(model, DefendedClassifier) else undefended(model)
     step_size = threat.radius / 4 if step_size is None else step_size
@@ -61,27 +64,38 @@ def evaluate(
     attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, losses.find(loss), seed)
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
     settings = attack.settings() | {"loss": name, "group": group} | checks.fingerprints(robust, x, y, ids)
-    storage = Storage(folder, settings, every=save_every)
-    found = storage.finished()
-    if found is not None:
+    with ranks.together(), ranks.leading():
+        storage = Storage(folder, settings, every=save_every)
+        found = storage.finished()
+    if not ranks.any(found is None):
+        assert found is not None
         return found
-    meter = Meter(len(x), walks=attack.walks, final=steps + 2, watch=watch)
+    groups = list(enumerate(torch.split(torch.arange(len(x)), group)))[ranks.part(-(-len(x) // group))]
+    meter = Meter(sum(len(rows) for _, rows in groups), walks=attack.walks, final=steps + 2, watch=watch)
     tallies = []
-    for index, rows in enumerate(torch.split(torch.arange(len(x)), group)):
-        blank = Tally.blank(torch.tensor(ids)[rows], y[rows].cpu(), x[rows].cpu(), steps=steps, evaluations=evaluations)
-        tally, stage = storage.part(index) or (blank, 0)
-        origin = x[rows]
-        meter.enter(tally, stage)
-        while stage < attack.stages:
-            attack.advance(tally, origin, stage)
-            stage += 1
-            storage.keep(index, tally, stage, last=stage == attack.stages)
-            meter.show(tally, stage)
-        meter.leave(tally)
-        tallies.append(tally)
-    record = Record(storage.settings, Tally.joined(tallies))
-    storage.finish(record)
+    with ranks.together():
+        for index, rows in groups:
+            images, labels, names = x[rows], y[rows].cpu(), torch.tensor(ids)[rows]
+            blank = Tally.blank(names, labels, images.cpu(), steps=steps, evaluations=evaluations)
+            tallies.append(_attacked(attack, index, blank, images, storage, meter))
+    record = Record(storage.settings, Tally.gathered(tallies, ranks))
+    with ranks.together():
+        if ranks.first:
+            storage.finish(record)
     return record
+
+
+def _attacked(attack: "_Attack", index: int, blank: Tally, images: Tensor, storage: Storage, meter: Meter) -> Tally:
+    """A group after all stages, from the first or from where it was kept."""
+    tally, stage = storage.part(index) or (blank, 0)
+    meter.enter(tally, stage)
+    while stage < attack.stages:
+        attack.advance(tally, images, stage)
+        stage += 1
+        storage.keep(index, tally, stage, last=stage == attack.stages)
+        meter.show(tally, stage)
+    meter.leave(tally)
+    return tally
 
 
 @dataclass(frozen=True)

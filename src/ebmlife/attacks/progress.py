@@ -21,7 +21,7 @@ Watcher = Callable[[Progress], None]
 
 
 class Meter:
-    """Counts walks; those that a broken image is spared count as done."""
+    """Counts walks of this process; those that a broken image is spared count as done."""
 
     def __init__(self, images: int, *, walks: Sequence[int], final: int, watch: Watcher) -> None:
         self._until = [0, *accumulate(walks)]  # of one image, before each stage and after the last

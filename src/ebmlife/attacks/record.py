@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ebmlife import checkpoint
 from ebmlife.attacks.shares import Share
+from ebmlife.distributed import Ranks
 
 NONE = -1  # in place of a prediction that was not made, or of a step that did not come
 
@@ -53,6 +54,14 @@ class Tally:
             for name, column in columns.items()
         }
         return cls(**joined)
+
+    @classmethod
+    def gathered(cls, tallies: Sequence["Tally"], ranks: Ranks) -> Self:
+        """Those of all ranks, in their order, joined; a rank may have none."""
+        mine = cls.joined(tallies).state_dict() if tallies else {}
+        sent = {name: torch.as_tensor(value) for name, value in mine.items()}  # counts too
+        received = [part for part in ranks.gather(sent) if part]
+        return cls.joined([cls(**{n: v if v.ndim else int(v) for n, v in part.items()}) for part in received])  # type: ignore[arg-type]
 
     def state_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

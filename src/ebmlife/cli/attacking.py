@@ -20,6 +20,7 @@ from ebmlife.cli.defending import add_model_options, load_model, make_purifier
 from ebmlife.cli.parsing import Command, counts
 from ebmlife.data import Dataset
 from ebmlife.defense import DefendedClassifier
+from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
 from ebmlife.gradients import Gradient, Smooth, find
@@ -31,7 +32,7 @@ _SHOWN = 10  # images in pictures
 
 
 def register(command: Command) -> None:
-    attack = command("attack", _attack, "attack a classifier that a run's energy defends")
+    attack = command("attack", _attack, "attack a classifier that a run's energy defends", shared=True)
     attack.add_argument("folder", type=Path, metavar="RUN")
     attack.add_argument("--classifier", required=True, help="its name, such as timm:NAME or package.module:function")
     attack.add_argument("--threat", help="norm and radius in pixels of [0, 1]: linf:8/255 or l2:0.5")
@@ -95,31 +96,32 @@ def _plan(options: argparse.Namespace) -> _Plan:
 
 
 def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    plan, model = _plan(options), load_model(options)
-    classifier = classifiers.find(options.classifier).to(model.device)
-    x, y = (values.to(model.device) for values in _test_images(model, plan.n))
-    out = options.out or _folder(options, plan)
-    defences = {
-        f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode)
-        for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)
-        for mode in plan.modes
-    }
-    evaluate = partial(_watched, x=x, y=y, plan=plan, out=out)
+    ranks: Ranks = options.ranks
+    with ranks.together(), ranks.leading():
+        plan, model = _plan(options), load_model(options)
+        classifier = classifiers.find(options.classifier).to(model.device)
+        x, y = (values.to(model.device) for values in _test_images(model, plan.n, quiet=not ranks.first))
+        out = options.out or _folder(options, plan)
+        defences = {
+            f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode)
+            for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)
+            for mode in plan.modes
+        }
+    evaluate = partial(_watched, x=x, y=y, plan=plan, out=out, ranks=ranks)
     longest = max(defences, key=lambda name: defences[name].purifier.steps)  # the first of them, if there are several
     try:
         records = {UNDEFENDED: evaluate(UNDEFENDED, classifier)}
         records |= {name: evaluate(name, robust) for name, robust in defences.items()}
-        said = _masked(longest, defences[longest], x, y, plan, out) if options.masking else ""
+        said = _masked(longest, defences[longest], x, y, plan, out, ranks) if options.masking else ""
     except KeyboardInterrupt:
-        print(f"stopped; the same command goes on where it was, in {out}")
+        if ranks.first:
+            print(f"stopped; the same command goes on where it was, in {out}")
         raise
-    _report(records, said, out)
-    _draw(records, out)
-    seeds = [mixed(options.seed, f"picture {i}") for i in range(min(_SHOWN, len(x)))]
-    examples = attacks.Examples.of(records[longest], defences[longest], x, seeds=seeds)
-    examples.save(out / longest / "examples.safetensors")
-    pictures.save(out / "images.png", pictures.grid(examples.rows, columns=len(seeds)))
-    print(f"records and plots: {out}")
+    if ranks.first:
+        _report(records, said, out)
+        _draw(records, out)
+        _show(records[longest], defences[longest], x, seed=options.seed, out=out, name=longest)
+        print(f"records and plots: {out}")
     return 0
 
 
@@ -129,13 +131,13 @@ def _folder(options: argparse.Namespace, plan: _Plan) -> Path:
     return places.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", f"{classifier}-{plan.attack['threat']}")
 
 
-def _test_images(model: Model, n: int | None) -> tuple[Tensor, Tensor]:
+def _test_images(model: Model, n: int | None, *, quiet: bool) -> tuple[Tensor, Tensor]:
     data, seen = test_part(model)
     if data.labels is None:
         raise BadInput("the run's data have no labels; an attack needs a data set with classes")
     if n is not None and not 1 <= n <= len(data):
         raise BadInput(f"--n {n}: there are {len(data)} test images")
-    if seen:
+    if seen and not quiet:
         print("note: the run was trained on these images too")
     rows = torch.arange(min(100, len(data)) if n is None else n)
     return data.take(rows), data.labels[rows]
@@ -150,14 +152,17 @@ def test_part(model: Model) -> tuple[Dataset, bool]:
     return build.DATA.make(other), chosen.options.get("train") is not True
 
 
-def _watched(name: str, model: nn.Module, *, x: Tensor, y: Tensor, plan: _Plan, out: Path) -> attacks.Record:
-    with _Bar(name) as bar:
-        return attacks.evaluate(model, x, y, folder=out / name, watch=bar, **plan.attack)
+def _watched(
+    name: str, model: nn.Module, *, x: Tensor, y: Tensor, plan: _Plan, out: Path, ranks: Ranks
+) -> attacks.Record:
+    with _Bar(name, quiet=not ranks.first) as bar:
+        return attacks.evaluate(model, x, y, folder=out / name, watch=bar, ranks=ranks, **plan.attack)
 
 
-def _masked(name: str, robust: DefendedClassifier, x: Tensor, y: Tensor, plan: _Plan, out: Path) -> str:
-    with _Bar("masking") as bar:
-        checks = attacks.check_masking(robust, x, y, folder=out / f"masking-{name}", watch=bar, **plan.attack)
+def _masked(name: str, robust: DefendedClassifier, x: Tensor, y: Tensor, plan: _Plan, out: Path, ranks: Ranks) -> str:
+    with _Bar("masking", quiet=not ranks.first) as bar:
+        place = out / f"masking-{name}"
+        checks = attacks.check_masking(robust, x, y, folder=place, watch=bar, ranks=ranks, **plan.attack)
     return "\n".join(["", "", f"masking of {name}:", *map(str, checks)])
 
 
@@ -179,11 +184,20 @@ def _draw(records: dict[str, attacks.Record], out: Path) -> None:
         pictures.save(out / "sweep.png", sweep)
 
 
-class _Bar:
-    """How far an attack is: a bar with the time left; plain lines where there is no terminal."""
+def _show(record: attacks.Record, robust: DefendedClassifier, x: Tensor, *, seed: int, out: Path, name: str) -> None:
+    """Some images on their way through the attack and the defence."""
+    seeds = [mixed(seed, f"picture {i}") for i in range(min(_SHOWN, len(x)))]
+    examples = attacks.Examples.of(record, robust, x, seeds=seeds)
+    examples.save(out / name / "examples.safetensors")
+    pictures.save(out / "images.png", pictures.grid(examples.rows, columns=len(seeds)))
 
-    def __init__(self, name: str) -> None:
-        self._name, self._console, self._spoke = name, Console(stderr=True), time.monotonic()
+
+class _Bar:
+    """How far an attack is: a bar with the time left; plain lines where there is no terminal. Of several ranks, the
+    first one's share stands for all."""
+
+    def __init__(self, name: str, *, quiet: bool) -> None:
+        self._name, self._console, self._spoke = name, Console(stderr=True, quiet=quiet), time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[standing]}"))
         self._progress = Progress(
             *columns, TimeRemainingColumn(), console=self._console, disable=not self._console.is_terminal

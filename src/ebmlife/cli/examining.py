@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 
 from ebmlife import checkpoint, places
 from ebmlife.cli.parsing import Command
+from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.files import whole
@@ -24,7 +25,8 @@ _ROWS = 12  # of the printed table
 
 
 def register(command: Command) -> None:
-    exam = command("exam", _exam, "let a model's chains grow old, and say for how long they stay like the data")
+    about = "let a model's chains grow old, and say for how long they stay like the data"
+    exam = command("exam", _exam, about, shared=True)
     exam.add_argument(
         "target",
         help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
@@ -48,17 +50,20 @@ def register(command: Command) -> None:
 
 
 def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    out, subject = _folder(options), _subject(options)
-    step_size = subject.step_size if options.step_size is None else options.step_size
-    if options.steps < 1 or not step_size > 0:
-        raise BadInput(f"an exam needs at least 1 step and a step_size above 0, got {options.steps} and {step_size}")
-    asked = {"steps": options.steps, "chains": len(subject.x0), "step_size": step_size, "start": options.start}
-    asked |= {"seed": options.seed, "batch": options.batch, "raw": options.raw, **subject.identity}
-    asked["evaluation_temperature"] = options.evaluation_temperature
-    if _finished(out, asked):
+    ranks: Ranks = options.ranks
+    with ranks.together(), ranks.leading():
+        out, subject = _folder(options), _subject(options)
+        step_size = subject.step_size if options.step_size is None else options.step_size
+        if options.steps < 1 or not step_size > 0:
+            raise BadInput(
+                f"an exam needs at least 1 step and a step_size above 0, got {options.steps} and {step_size}"
+            )
+        finished = _finished(out, _asked(options, subject, step_size))
+    if not ranks.any(not finished):
         cycle = record.load(out)
     else:
-        with signals() as stop, bar() as progress:
+        _say_who_rests(len(subject.x0), options.batch, ranks)
+        with signals() as stop, bar(quiet=not ranks.first) as progress:
             cycle = life_cycle(
                 subject.energy,
                 subject.x0,
@@ -75,13 +80,30 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
                 folder=out,
                 progress=progress,
                 stopping=lambda: stop.wanted,
+                ranks=ranks,
             )
         if not cycle.complete:
-            print(f"stopped and saved at step {checkpoint.choose(out, None)}; the same command goes on")
+            if ranks.first:
+                print(f"stopped and saved at step {checkpoint.choose(out, None)}; the same command goes on")
             return 0
-        record.save(cycle, out)
-    _show(cycle, out)
+        if ranks.first:
+            record.save(cycle, out)
+    if ranks.first:
+        _show(cycle, out)
     return 0
+
+
+def _asked(options: argparse.Namespace, subject: Subject, step_size: float) -> dict[str, Any]:
+    asked = {"steps": options.steps, "chains": len(subject.x0), "step_size": step_size, "start": options.start}
+    asked |= {"seed": options.seed, "batch": options.batch, "raw": options.raw, **subject.identity}
+    return asked | {"evaluation_temperature": options.evaluation_temperature}
+
+
+def _say_who_rests(chains: int, batch: int, ranks: Ranks) -> None:
+    batches = -(-chains // batch)
+    if ranks.first and batches < ranks.count:
+        said = f"{chains} chains in batches of {batch} are work for {batches} of {ranks.count} ranks"
+        print(f"note: {said}; --batch {-(-chains // ranks.count)} gives some to all", flush=True)
 
 
 def _folder(options: argparse.Namespace) -> Path:
@@ -120,16 +142,16 @@ def _finished(out: Path, asked: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def bar() -> Iterator[Callable[[Progress], None]]:
+def bar(*, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
     """A bar with the time left on a terminal, a line every half minute elsewhere."""
-    console, spoke = Console(stderr=True), time.monotonic()
+    console, spoke = Console(stderr=True, quiet=quiet), time.monotonic()
     with Bar(*Bar.get_default_columns(), console=console, disable=not console.is_terminal) as shown:
         task = shown.add_task("Langevin steps", total=None)
 
         def show(progress: Progress) -> None:
             nonlocal spoke
             shown.update(task, completed=progress.step, total=progress.steps)
-            if not console.is_terminal and time.monotonic() - spoke > 30:
+            if not (quiet or console.is_terminal) and time.monotonic() - spoke > 30:
                 spoke = time.monotonic()
                 print(f"step {progress.step}/{progress.steps}  {progress.seconds_left:.0f} s left", flush=True)
 

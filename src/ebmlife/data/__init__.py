@@ -4,12 +4,16 @@ from ebmlife.data.cifar10 import cifar10
 from ebmlife.data.dataset import Batches, Dataset, InMemory
 from ebmlife.data.digits import digits
 from ebmlife.data.download import download
-from ebmlife.data.folder import Streamed, folder
+from ebmlife.data.folder import folder
+from ebmlife.data.libraries import huggingface, torchvision
+from ebmlife.data.streamed import Cropped, Streamed
+from ebmlife.data.tars import webdataset
 from ebmlife.data.toys import TOYS, Mixture, Rings, Spirals, Toy, density, toy
 
 __all__ = [
     "TOYS",
     "Batches",
+    "Cropped",
     "Dataset",
     "InMemory",
     "Mixture",
@@ -22,5 +26,8 @@ __all__ = [
     "digits",
     "download",
     "folder",
+    "huggingface",
+    "torchvision",
     "toy",
+    "webdataset",
 ]

@@ -1,12 +1,14 @@
 """What a data set is, the one that fits in memory, and the endless batches drawn from any."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
@@ -31,6 +33,15 @@ class Dataset(Protocol):
 
     def take(self, rows: Tensor) -> Tensor:
         """int64 (B,) -> float32 (B, *shape), images in [-1, 1]."""
+        ...
+
+
+@runtime_checkable
+class Varied(Protocol):
+    """A data set that shows an item otherwise each time it is trained on."""
+
+    def take_varied(self, rows: Tensor, chances: Tensor) -> Tensor:
+        """As `take`; `chances` (B, 3) in [0, 1) decide how each item is shown."""
         ...
 
 
@@ -66,21 +77,41 @@ class InMemory:
         return from_bytes(items) if items.dtype == torch.uint8 else items
 
 
+def _shifted(images: Tensor, reach: int, corners: Tensor) -> Tensor:
+    """Each image cut out at its own corner (2, B, 1) in 0 .. 2 reach of itself in a black frame of width `reach`."""
+    n, channels, height, width = images.shape
+    padded = F.pad(images, (reach,) * 4, value=-1.0)
+    top, left = corners
+    rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, H), (B, W)
+    image, channel = torch.arange(n).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
+    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+Draw = tuple[Tensor, Tensor]  # rows (B,), chances (B, 3)
+
+
 class _Order:
-    """Which rows make up which batch: a pure function of (length, size, seed) and the batch's position."""
+    """What makes up which batch: a pure function of (length, size, seed) and the batch's position."""
 
     def __init__(self, length: int, size: int, seed: int, part: slice) -> None:
         self._length, self._size, self._seed, self._part = length, size, seed, part
         self._epoch = -1
         self._permutation = torch.empty(0, dtype=torch.int64)
 
-    def rows(self, position: int) -> Tensor:
-        """Those of batch `position` that are wanted; the items left over at an epoch's end are dropped."""
+    def draw(self, position: int) -> Draw:
+        """What is wanted of batch `position`; the items left over at an epoch's end are dropped."""
         epoch, batch = divmod(position, self._length // self._size)
         if epoch != self._epoch:
             rng = generator(self._seed, f"epoch {epoch}")
             self._epoch, self._permutation = epoch, torch.randperm(self._length, generator=rng)
-        return self._permutation[batch * self._size : (batch + 1) * self._size][self._part]
+        rows = self._permutation[batch * self._size : (batch + 1) * self._size]
+        chances = torch.rand(self._size, 3, generator=generator(self._seed, f"crops {position}"))
+        return rows[self._part], chances[self._part]
+
+
+def _take(dataset: Dataset, draw: Draw) -> Tensor:
+    rows, chances = draw
+    return dataset.take_varied(rows, chances) if isinstance(dataset, Varied) else dataset.take(rows)
 
 
 class _Decoder(TorchDataset[Tensor | BadInput]):
@@ -92,19 +123,21 @@ class _Decoder(TorchDataset[Tensor | BadInput]):
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, rows: Tensor) -> Tensor | BadInput:
+    def __getitem__(self, draw: Draw) -> Tensor | BadInput:
         try:
-            return self._dataset.take(rows)
+            return _take(self._dataset, draw)
         except BadInput as error:
             return error
 
 
 class Batches:
-    """Endless shuffled batches of a data set, each epoch in an order of its own; with `flip`, half the images mirrored.
+    """Endless shuffled batches of a data set, each epoch in an order of its own; with `flip`, half the images mirrored;
+    with `crop`, shifted by up to so many pixels each way.
 
     `position`, the number of batches drawn so far, is the whole state: the permutation of an epoch depends on (seed,
-    epoch) alone, the flips of a batch on (seed, position) alone. Setting it resumes bit for bit. With workers > 0 the
-    batches are decoded ahead in that many processes, same bits; a set in memory has nothing to decode and uses none.
+    epoch) alone, the flips, shifts and random crops of a batch on (seed, position) alone. Setting it resumes bit for
+    bit. With workers > 0 the batches are decoded ahead in that many processes, same bits; a set in memory has nothing
+    to decode and uses none.
 
     `part` is what is wanted here of each batch of `size`: several processes that share a batch take a part each.
     """
@@ -116,6 +149,7 @@ class Batches:
         size: int,
         seed: int,
         flip: bool = False,
+        crop: int = 0,
         workers: int = 0,
         part: slice = slice(None),
     ) -> None:
@@ -125,12 +159,15 @@ class Batches:
             raise BadInput(
                 f"the data set has {len(dataset)} items, fewer than one batch of {size}; make the batch smaller"
             )
-        if flip and len(dataset.shape) != 3:
-            raise BadInput(f"flip needs images (C, H, W), not items of shape {dataset.shape}; turn it off")
-        self._dataset, self._size, self._seed, self._flip, self._part = dataset, size, seed, flip, part
+        if (flip or crop) and len(dataset.shape) != 3:
+            raise BadInput(f"flip and crop need images (C, H, W), not items of shape {dataset.shape}; turn them off")
+        if crop and not 0 < crop < min(dataset.shape[1:]):
+            raise BadInput(f"crop must leave some of the images of {dataset.shape[1]}x{dataset.shape[2]}, got {crop}")
+        self._dataset, self._size, self._seed, self._part = dataset, size, seed, part
+        self._flip, self._crop = flip, crop
         self._workers = 0 if isinstance(dataset, InMemory) else workers
         self._order = _Order(len(dataset), size, seed, part)
-        self._position = 0
+        self._position, self._waited = 0, 0.0
         self._ahead: Iterator[Tensor | BadInput] | None = None
 
     @property
@@ -147,13 +184,31 @@ class Batches:
 
     def next(self) -> Tensor:
         """float32 (size, *shape), or the part of it that is wanted."""
+        began = time.monotonic()
         images = self._read()
         if self._flip:
             rng = generator(self._seed, f"flips {self._position}")
             mirrored = (torch.rand(self._size, generator=rng) < 0.5)[self._part]
             images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+        if self._crop:
+            rng = generator(self._seed, f"shifts {self._position}")
+            corners = torch.randint(0, 2 * self._crop + 1, (2, self._size, 1), generator=rng)
+            images = _shifted(images, self._crop, corners[:, self._part])
         self._position += 1
+        self._waited += time.monotonic() - began
         return images
+
+    def waited(self) -> float:
+        """Seconds that were spent in `next` since this was last asked."""
+        seconds, self._waited = self._waited, 0.0
+        return seconds
+
+    def next_labelled(self) -> tuple[Tensor, Tensor]:
+        """The next batch and its labels, int64 (size,)."""
+        if self._dataset.labels is None:
+            raise BadInput("the data have no labels; choose a data set that has them")
+        rows, _ = self._order.draw(self._position)
+        return self.next(), self._dataset.labels[rows]
 
     def state_dict(self) -> dict[str, Any]:
         return {"position": self._position}
@@ -163,7 +218,7 @@ class Batches:
 
     def _read(self) -> Tensor:
         if not self._workers:
-            return self._dataset.take(self._order.rows(self._position))
+            return _take(self._dataset, self._order.draw(self._position))
         if self._ahead is None:
             self._ahead = self._start_workers()
         batch = next(self._ahead)
@@ -178,7 +233,7 @@ class Batches:
         return iter(
             DataLoader(
                 _Decoder(self._dataset),
-                sampler=(order.rows(position) for position in count(self._position)),
+                sampler=(order.draw(position) for position in count(self._position)),
                 batch_size=None,
                 num_workers=self._workers,
                 generator=torch.Generator(),  # else the loader draws its workers' seed from the global generator

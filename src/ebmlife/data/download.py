@@ -1,13 +1,12 @@
 """Fetch data sets from the network, through libraries that only this module needs."""
 
-import importlib
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from ebmlife.data.libraries import library
 from ebmlife.errors import BadInput, nearest
 
 
@@ -60,32 +59,25 @@ def _complete_or_nothing(name: str, target: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise BadInput(f"downloading needs {name.split('.')[0]}: pip install ebmlife[download]") from error
-
-
 def _cifar10(part: Path) -> None:
     """The archive alone, its MD5 checked: constructing torchvision's data set would unpickle the files."""
-    archive = _library("torchvision.datasets").CIFAR10
-    fetch = _library("torchvision.datasets.utils").download_and_extract_archive
+    archive = library("torchvision.datasets").CIFAR10
+    fetch = library("torchvision.datasets.utils").download_and_extract_archive
     fetch(archive.url, str(part), filename=archive.filename, md5=archive.tgz_md5, remove_finished=True)
 
 
 def _celeba(part: Path) -> None:
     """202,599 aligned faces, 178x218, as part/celeba/img_align_celeba/*.jpg, with the attribute lists."""
-    _library("gdown")  # torchvision fetches CelebA from Google Drive through it
-    _library("torchvision.datasets").CelebA(str(part), split="all", target_type=[], download=True)
+    library("gdown")  # torchvision fetches CelebA from Google Drive through it
+    library("torchvision.datasets").CelebA(str(part), split="all", target_type=[], download=True)
     (part / "celeba" / "img_align_celeba.zip").unlink(missing_ok=True)
 
 
 def _hugging_face(repository: str, part: Path) -> None:
     """The images of the first image column of the training split, as 0000000.png and so on."""
-    library = _library("datasets")
-    rows = library.load_dataset(repository, split="train")
-    columns = [column for column, kind in rows.features.items() if isinstance(kind, library.Image)]
+    datasets = library("datasets")
+    rows = datasets.load_dataset(repository, split="train")
+    columns = [column for column, kind in rows.features.items() if isinstance(kind, datasets.Image)]
     if not columns:
         raise BadInput(f"hf:{repository} has no column of images; its columns are {', '.join(rows.features)}")
     for number, row in enumerate(rows.select_columns(columns[:1])):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.data import Dataset
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.convergence import arviz
@@ -59,6 +61,7 @@ def life_cycle(
     folder: Path | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
+    ranks: Ranks = ALONE,
 ) -> LifeCycle:
     """Walks all chains x0 (B, ...) for `steps` Langevin steps and says how long their states stay like the data.
 
@@ -66,18 +69,20 @@ def life_cycle(
     what samples are compared with: right for chains that begin at data or at good samples. `data_noise` is the noise
     that the model's data were under. Distances are taken in `features`; R-hat's projections in `traced`, where those
     are too slow. With a `classifier` (x -> logits) the share of chains that keep their start's class is followed.
-    With a `folder` the exam is saved there every minute, and goes on when it is called again.
+    With a `folder` the exam is saved there every minute, and goes on when it is called again. Several ranks share the
+    batches of chains; all of them return what one process would.
     """
     _check(x0, steps)
     arviz()  # before hours are spent
     known = x0 if data is None else data if isinstance(data, Tensor) else some_of(data, REFERENCE)
     rng, traced = generator(seed, "exam"), traced or features
-    truth = reference(known.cpu(), chains=len(x0), features=features, noise=data_noise, rng=rng)
-    axes = truth if traced is features else reference(known.cpu(), chains=2, features=traced, noise=0.0, rng=rng)
+    of_data = partial(reference, known.cpu(), rng=rng, ranks=ranks)
+    truth = of_data(chains=len(x0), features=features, noise=data_noise)
+    axes = truth if traced is features else of_data(chains=2, features=traced, noise=0.0)
     energies = energy if callable(energy) else None
     marks = log_spaced(steps)
-    looks = Looks(marks, truth, features, energies, classifier, batch)
-    trace, strip = Trace(steps, axes, traced, energies, batch), Snapshots(marks, chains=shown)
+    looks = Looks(marks, truth, features, energies, classifier, batch, ranks)
+    trace, strip = Trace(steps, axes, traced, energies, batch, ranks), Snapshots(marks, chains=shown)
     diverged = None
     try:
         x, done = long_walk(
@@ -92,6 +97,7 @@ def life_cycle(
             folder=folder,
             progress=progress,
             stopping=stopping,
+            ranks=ranks,
         )
     except Diverged as error:
         x, done, diverged = x0, steps, str(error)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy
 from ebmlife.exam.convergence import convergence
 from ebmlife.exam.figures import figures_of
@@ -25,22 +26,25 @@ class Looks:
         energies: Energy | None,
         classifier: Callable[[Tensor], Tensor] | None,
         batch: int,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.marks, self.truth, self.features, self.energies = marks, truth, features, energies
-        self.classifier, self.batch = classifier, batch
+        self.classifier, self.batch, self.ranks = classifier, batch, ranks
         self.steps: list[int] = []
         self.rows: list[dict[str, float | None]] = []
         self.classes: Tensor | None = None  # of the start
 
     def __call__(self, step: int, x: Tensor, gradient: float | None) -> None:
-        row: dict[str, float | None] = {"distance": self.truth.distance(in_parts(self.features.of, x, self.batch))}
+        row: dict[str, float | None] = {
+            "distance": self.truth.distance(in_parts(self.features.of, x, self.batch, ranks=self.ranks))
+        }
         row |= figures_of(x.cpu())
         row["gradient"] = gradient
         if self.energies is not None:
-            energies = in_parts(self.energies, x, self.batch).double()
+            energies = in_parts(self.energies, x, self.batch, ranks=self.ranks).double()
             row |= {"energy": energies.mean().item(), "energy_spread": energies.std().item()}
         if self.classifier is not None:
-            classes = in_parts(self.classifier, x, self.batch).argmax(1)
+            classes = in_parts(self.classifier, x, self.batch, ranks=self.ranks).argmax(1)
             self.classes = classes if self.classes is None else self.classes
             row["agreement"] = (classes == self.classes).double().mean().item()
         self.steps.append(step)
@@ -59,16 +63,24 @@ class Looks:
 class Trace:
     """Energies and projected features of every chain at evenly spaced steps: what chains are compared by."""
 
-    def __init__(self, steps: int, axes: Reference, features: Features, energies: Energy | None, batch: int) -> None:
+    def __init__(
+        self,
+        steps: int,
+        axes: Reference,
+        features: Features,
+        energies: Energy | None,
+        batch: int,
+        ranks: Ranks = ALONE,
+    ) -> None:
         self.marks = sorted({round((i + 1) * steps / TRACED) for i in range(TRACED)} - {0})
-        self.axes, self.features, self.energies, self.batch = axes, features, energies, batch
+        self.axes, self.features, self.energies, self.batch, self.ranks = axes, features, energies, batch, ranks
         self.steps: list[int] = []
         self.draws: list[Tensor] = []  # (chains, 1 + axes), or without the energy
 
     def __call__(self, step: int, x: Tensor, gradient: float | None) -> None:
-        seen = self.axes.project(in_parts(self.features.of, x, self.batch))
+        seen = self.axes.project(in_parts(self.features.of, x, self.batch, ranks=self.ranks))
         if self.energies is not None:
-            seen = torch.cat([in_parts(self.energies, x, self.batch)[:, None], seen], dim=1)
+            seen = torch.cat([in_parts(self.energies, x, self.batch, ranks=self.ranks)[:, None], seen], dim=1)
         self.steps.append(step)
         self.draws.append(seen.float())
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ebmlife.data import Dataset
+from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.exam.figures import figures_of
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
@@ -57,13 +59,20 @@ class Reference:
 
 
 def reference(
-    data: Tensor, *, chains: int, features: Features, noise: float, rng: torch.Generator, batch: int = 256
+    data: Tensor,
+    *,
+    chains: int,
+    features: Features,
+    noise: float,
+    rng: torch.Generator,
+    batch: int = 256,
+    ranks: Ranks = ALONE,
 ) -> Reference:
     """Of states (N, ...). `noise` goes on the data whose pixels are compared, as it did when the model learned them;
     the distance is to the data without it."""
     if len(data) < 2 or chains < 2:
         raise BadInput(f"an exam needs at least 2 chains and 2 states of data, got {chains} and {len(data)}")
-    of_data = in_parts(features.of, data, batch)
+    of_data = in_parts(features.of, data, batch, ranks=ranks)
     whole = moments([of_data])
     ranges: dict[str, list[float]] = {}
     for _ in range(DRAWS):
@@ -81,9 +90,9 @@ def reference(
 
 
 @torch.no_grad()
-def in_parts(of: Callable[[Tensor], Tensor], x: Tensor, batch: int) -> Tensor:
-    """of(x) batch by batch, on the CPU."""
-    return torch.cat([of(part).cpu() for part in torch.split(x, batch)])
+def in_parts(of: Callable[[Tensor], Tensor], x: Tensor, batch: int, *, ranks: Ranks = ALONE) -> Tensor:
+    """of(x) batch by batch, on the CPU; several ranks share the batches."""
+    return torch.cat([made.cpu() for made in ranks.in_order([partial(of, part) for part in torch.split(x, batch)])])
 
 
 def some_of(data: Dataset, n: int, *, seed: int = 0) -> Tensor:

@@ -3,13 +3,14 @@
 from typing import Any
 
 from ebmlife.recipe import Part, part
-from ebmlife.recipes.registry import ablated, compared, named
+from ebmlife.recipes.registry import ablated, compared, named, unannealed
 
 _CHECKPOINT = {"every": 1000, "keep": 2, "keep_every": 10_000}
 
 
 def _data(size: int) -> Part:
-    return part("folder", folder="imagenet/train", size=size)
+    """Cropped as the authors' code does it: the largest square, anywhere along the longer side."""
+    return part("folder", folder="imagenet/train", size=size, crop=1.0)
 
 
 @named
@@ -42,6 +43,7 @@ def imagenet128_shortrun() -> dict[str, Any]:
 
 
 @named
+@unannealed
 def imagenet224_midrun() -> dict[str, Any]:
     """The paper's defensive energy of ImageNet at 224x224, to the last digit of its tables (needs GPUs).
 

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from ebmlife.data.dataset import from_bytes
-from ebmlife.data.folder import squared
+from ebmlife.data.squares import squared
 from ebmlife.errors import BadInput
 
 TYPES = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/bmp": "BMP"}

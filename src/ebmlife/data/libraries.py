@@ -1,0 +1,110 @@
+"""Data sets that other libraries keep on this machine: torchvision's and Hugging Face's."""
+
+import importlib
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ebmlife.data.dataset import Dataset
+from ebmlife.data.streamed import Files, check, images_of
+from ebmlife.errors import BadInput
+
+
+def torchvision(
+    *,
+    name: Literal["ImageNet", "CelebA"],
+    folder: str,
+    size: int,
+    channels: int = 3,
+    crop: float | None = None,
+    train: bool = True,
+) -> Dataset:
+    """ImageNet or CelebA as torchvision keeps them in `folder`: its lists of files and classes, read as image files.
+
+    Without `train`: ImageNet's validation images, CelebA's test images.
+    """
+    check(size=size, channels=channels, crop=crop)
+    kinds = library("torchvision.datasets")
+    root = Path(folder).expanduser()
+    try:
+        if name == "ImageNet":
+            kept = kinds.ImageNet(str(root), split="train" if train else "val")
+            source = Files(Path(), [path for path, _ in kept.samples], torch.tensor(kept.targets))
+        else:
+            kept = kinds.CelebA(str(root), split="train" if train else "test", target_type=[])
+            source = Files(root / "celeba" / "img_align_celeba", list(kept.filename))
+    except (RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise BadInput(f"{root}: torchvision finds no {name} there ({reason})") from error
+    return images_of(source, size=size, channels=channels, crop=crop)
+
+
+def huggingface(
+    *,
+    name: str,
+    size: int,
+    channels: int = 3,
+    crop: float | None = None,
+    split: str = "train",
+    column: str | None = None,
+) -> Dataset:
+    """A data set of Hugging Face's library: user/name, a folder that `save_to_disk` wrote, or one of parquet files.
+
+    It is downloaded whole, once, by that library; images stay on the disk until they are taken. `column`: that of the
+    images, by default the first of that kind. Labels are those of the first column of classes.
+    """
+    check(size=size, channels=channels, crop=crop)
+    datasets = library("datasets")
+    rows = _rows(datasets, name, split)
+    columns = [key for key, kind in rows.features.items() if isinstance(kind, datasets.Image)]
+    if not columns or column not in (None, *columns):
+        raise BadInput(f"{name} has no column of images{f' {column!r}' if column else ''}; it has {[*rows.features]}")
+    chosen = column or columns[0]
+    classes = [key for key, kind in rows.features.items() if isinstance(kind, datasets.ClassLabel)]
+    labels = torch.tensor(list(rows[classes[0]])) if classes else None
+    encoded = rows.select_columns([chosen]).cast_column(chosen, datasets.Image(decode=False))
+    return images_of(_Rows(encoded, chosen, name, labels), size=size, channels=channels, crop=crop)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Encoded images of a table, which lies on the disk."""
+
+    rows: Any
+    column: str
+    title: str
+    labels: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def open(self, row: int) -> Image.Image:
+        cell = self.rows[row][self.column]
+        return Image.open(cell["path"] if cell["bytes"] is None else BytesIO(cell["bytes"]))
+
+    def name(self, row: int) -> str:
+        return f"{self.title}, row {row}"
+
+
+def _rows(datasets: Any, name: str, split: str) -> Any:
+    place = Path(name).expanduser()
+    try:
+        if (place / "state.json").is_file() or (place / "dataset_dict.json").is_file():
+            saved = datasets.load_from_disk(str(place))
+            return saved[split] if isinstance(saved, dict) else saved
+        return datasets.load_dataset(str(place) if place.is_dir() else name, split=split)
+    except Exception as error:  # of the network, of arrow, of the hub: each fails in its own kind
+        reason = (str(error).splitlines() or [""])[0]
+        raise BadInput(f"{name}: cannot be loaded as {split!r} ({type(error).__name__}: {reason})") from error
+
+
+def library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise BadInput(f"this data set needs {name.split('.')[0]}: pip install ebmlife[download]") from error

@@ -1,0 +1,139 @@
+"""Images that are decoded when they are taken, wherever they lie."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from ebmlife.data.dataset import Dataset, InMemory, from_bytes
+from ebmlife.data.squares import Cut, anywhere, centre, decoded
+from ebmlife.errors import BadInput
+
+MEMORY = 2 * 2**30  # bytes of pixels up to which a set is held
+
+
+class Source(Protocol):
+    """Images by row number, in any order, from any process."""
+
+    @property
+    def labels(self) -> Tensor | None: ...
+    def __len__(self) -> int: ...
+
+    def open(self, row: int) -> Image.Image:
+        """Not decoded yet, if possible."""
+        ...
+
+    def name(self, row: int) -> str:
+        """For messages."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Image files of a folder."""
+
+    root: Path
+    names: Sequence[str]  # relative to root; strings, because a million of Path would weigh ten times as much
+    labels: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def open(self, row: int) -> Image.Image:
+        return Image.open(self.root / self.names[row])
+
+    def name(self, row: int) -> str:
+        return str(self.root / self.names[row])
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """Centre squares of a source's images, each decoded once whenever it is taken."""
+
+    source: Source
+    size: int
+    channels: int
+
+    @property
+    def labels(self) -> Tensor | None:
+        return self.source.labels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, self.size, self.size)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def take(self, rows: Tensor) -> Tensor:
+        return self.cut(rows, [centre] * len(rows))
+
+    def cut(self, rows: Tensor, cuts: Sequence[Cut]) -> Tensor:
+        """Other squares than those of the centre."""
+        pixels = np.stack([self._decoded(row, cut) for row, cut in zip(rows.tolist(), cuts, strict=True)])
+        return from_bytes(torch.from_numpy(pixels))
+
+    def in_memory(self) -> InMemory:
+        """The same set decoded once, in threads: Pillow decodes and resizes outside Python's lock."""
+        pixels = np.empty((len(self), *self.shape), dtype=np.uint8)
+        with ThreadPoolExecutor() as pool:
+            for row, image in enumerate(pool.map(self._decoded, range(len(self)))):
+                pixels[row] = image
+        return InMemory(torch.from_numpy(pixels), self.labels)
+
+    def _decoded(self, row: int, cut: Cut = centre) -> NDArray[np.uint8]:
+        opening = partial(self.source.open, row)
+        return decoded(opening, self.source.name(row), size=self.size, channels=self.channels, cut=cut)
+
+
+@dataclass(frozen=True, eq=False)
+class Cropped:
+    """Centre squares to measure by, random ones to train on, of at least `area` of the largest square's area."""
+
+    images: Streamed
+    area: float
+
+    @property
+    def labels(self) -> Tensor | None:
+        return self.images.labels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.images.shape
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, rows: Tensor) -> Tensor:
+        return self.images.take(rows)
+
+    def take_varied(self, rows: Tensor, chances: Tensor) -> Tensor:
+        return self.images.cut(rows, [anywhere(three, area=self.area) for three in chances.tolist()])
+
+
+def check(*, size: int, channels: int, crop: float | None) -> None:
+    if size < 1:
+        raise BadInput(f"images need a size of at least 1 pixel, not {size}")
+    if channels not in (1, 3):
+        raise BadInput(f"images have 1 channel (grey) or 3 (RGB), not {channels}")
+    if crop is not None and not 0 < crop <= 1:
+        raise BadInput(f"random crops have at least a share of the area above 0 and at most 1, not {crop}")
+
+
+def images_of(
+    source: Source, *, size: int, channels: int, crop: float | None = None, memory_limit: int = MEMORY
+) -> Dataset:
+    """Decoded now if all fit into `memory_limit` bytes of uint8 pixels and are not cropped anew each time."""
+    check(size=size, channels=channels, crop=crop)
+    streamed = Streamed(source, size, channels)
+    if crop is not None:
+        return Cropped(streamed, crop)
+    return streamed if len(source) * channels * size * size > memory_limit else streamed.in_memory()
