@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision results-troubleshooting docs check format
+        results-stability results-precision results-troubleshooting face docs check format
 
 help:
 	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
@@ -55,6 +55,9 @@ results-precision: setup
 
 results-troubleshooting: setup
 	$(BIN)/python results/troubleshooting.py
+
+face: setup
+	$(BIN)/python results/face.py
 
 docs: setup
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[docs]'

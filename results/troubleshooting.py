@@ -20,6 +20,7 @@ from ebmlife.recipe import Recipe, override
 ROOT = Path(__file__).parent.parent
 RUNS, PAGE = ROOT / "runs" / "results" / "troubleshooting", ROOT / "docs" / "troubleshooting.md"
 UPDATES, LAST, SAMPLES = 300, 100, 40
+FEW = 20  # updates that make no picture yet
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,10 @@ class Case:
 
 CASES = {
     "healthy": Case("digits-shortrun"),
-    "too fast": Case("digits-shortrun", {"optimizer.learning_rate": "3e-2"}),
+    "too fast": Case("digits-shortrun", {"optimizer.learning_rate": "1e-1"}),
+    "chains that stand still": Case("digits-shortrun-noise", {"langevin.steps": "2", "langevin.step_size": "0.002"}),
     "too weak a walk": Case("digits-shortrun-noise", {"langevin.step_size": "0.005"}),
-    "collapse": Case(
+    "out of step": Case(
         "digits-shortrun-coop", {"generator.net.batch_norm": "false", "generator.optimizer.learning_rate": "1e-2"}
     ),
 }
@@ -65,7 +67,8 @@ def row(name: str, case: Case, console: Console) -> str:
     lines = watch.read_log(folder / "log.jsonl")
     difference, gradient = (np.array([line[key] for line in lines]) for key in ("energy_difference", "gradient"))
     own = PAGE.parent / "troubleshooting" / folder.name
-    pictures.save(own.with_suffix(".png"), pictures.diagnostics(difference, gradient))
+    if len(lines) >= FEW:
+        pictures.save(own.with_suffix(".png"), pictures.diagnostics(difference, gradient))
     data = build.DATA.make(case.resolved().data)
     spread = ""
     if checkpoint.choose(folder, None) is not None:
