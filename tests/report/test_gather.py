@@ -6,7 +6,8 @@ from conftest import small_digits
 
 from ebmlife import build, results
 from ebmlife.errors import BadInput
-from ebmlife.report import facts
+from ebmlife.model import Model
+from ebmlife.report import facts, prepare
 from ebmlife.report.gather import gather
 
 
@@ -60,6 +61,19 @@ def test_models_of_the_zoo_keep_what_is_measured_where_one_is(tmp_path: Path, mo
     found = gather("zoo:digits-shortrun")
     assert (found.name, found.place) == ("digits-shortrun", "zoo:digits-shortrun")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_without_pictures_gets_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # and keeps them
+        assert prepare("zoo:digits-shortrun", steps=2, chains=2)
+        monkeypatch.setattr(Model, "sample", None)
+    (picture,) = gather("zoo:digits-shortrun").pictures
+    assert (picture.title, picture.caption) == ("Samples", "64 fresh ones, by the averaged weights, at update 1,000.")
+
+
+def test_a_run_with_pictures_draws_none(made: Path) -> None:
+    assert not (made / "report" / "pictures").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 from ebmlife import checkpoint, places, results, watch
 from ebmlife.errors import BadInput
 from ebmlife.recipe import Recipe
-from ebmlife.report import density, facts, life, robustness, training
+from ebmlife.report import density, facts, life, robustness, samples, training
 from ebmlife.report.charts import Chart
 from ebmlife.report.facts import Fact
 from ebmlife.report.images import Sheet, embedded_file, sheet
@@ -75,7 +75,7 @@ def gather(run: str | Path) -> Run:
         finished=bool(lines) and lines[-1]["update"] >= recipe.updates,
         life=found,
         strip=None if found is None else sheet(found.cycle.strip),
-        pictures=_pictures(folder, recipe),
+        pictures=_pictures((folder / "pictures", samples.folder(own)), recipe),
         training=training.curves(lines),
         diagnostics=training.diagnostics(lines),
         attacks=robustness.read(own, facts.class_names(recipe)),
@@ -110,11 +110,13 @@ _KINDS = {
 }
 
 
-def _pictures(folder: Path, recipe: Recipe) -> list[Picture]:
-    """The newest of each kind that training drew."""
+def _pictures(folders: Sequence[Path], recipe: Recipe) -> list[Picture]:
+    """The newest of each kind."""
     found = []
     for kind, (title, what) in _KINDS.items():
-        files = sorted((folder / "pictures").glob(f"{kind}-*.png"))
+        files = sorted(
+            (file for folder in folders for file in folder.glob(f"{kind}-*.png")), key=lambda file: file.name
+        )
         if files:
             update = int(files[-1].stem.rpartition("-")[2])
             caption = f"{recipe.watch.pictures} {what}, at update {update:,}."

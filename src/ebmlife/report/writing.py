@@ -7,7 +7,7 @@ from pathlib import Path
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
 from ebmlife.longwalk import Progress
-from ebmlife.report import life, surfaces
+from ebmlife.report import life, samples, surfaces
 from ebmlife.report.gather import Run, gather
 from ebmlife.report.page import render
 
@@ -24,6 +24,7 @@ def prepare(
     """Computes in RUN/report what a page shows and training did not leave; False: stopped, and goes on when called."""
     if not life.walk(run, steps=steps, chains=chains, device=device, progress=progress, stopping=stopping):
         return False
+    samples.draw(run, device=device)
     surfaces.draw(run, device=device)
     return True
 
