@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision check format
+        results-stability results-precision results-troubleshooting docs check format
 
 help:
 	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
@@ -11,6 +11,7 @@ help:
 	@echo "make test-full   one update of every experiment of the paper at full size (gigabytes)"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
+	@echo "make docs    the documentation as a site, in site/"
 	@echo "make check   lint, formatting and types"
 	@echo "make setup   only the set-up: .venv with the package and its tools"
 
@@ -51,6 +52,14 @@ results-stability: setup
 
 results-precision: setup
 	$(BIN)/python results/precision.py
+
+results-troubleshooting: setup
+	$(BIN)/python results/troubleshooting.py
+
+docs: setup
+	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet  # a notice about a later version of mkdocs
+	@echo "site/index.html"
 
 check: setup
 	$(BIN)/ruff check

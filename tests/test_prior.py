@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ebmlife import build, checkpoint, recipes, run
 from ebmlife.errors import BadInput
-from ebmlife.recipe import Recipe, differences, override
+from ebmlife.recipe import Recipe, differences, override, validate
 from ebmlife.schedule import GAMMA_ANNEAL
 
 QUIET = Console(quiet=True)
@@ -42,7 +42,7 @@ def _small(**changes: str) -> Recipe:
 
 def longrun(prior: Path, **changes: str) -> Recipe:
     fields = _small(**LONGRUN, **changes).model_dump(mode="json")
-    return build.resolve(Recipe.model_validate({**fields, "prior": {"run": str(prior)}}))
+    return build.resolve(validate({**fields, "prior": {"run": str(prior)}}))
 
 
 def images(n: int = 5) -> Tensor:
@@ -134,7 +134,7 @@ def test_priors_that_do_not_fit_are_refused(prior_run: Path, tmp_path: Path) -> 
         build.training(longrun(tmp_path / "longrun"))
     toy = build.resolve(recipes.get("toy-mixture"))
     with pytest.raises(BadInput, match=r"of states \(1, 8, 8\), and the data are \(2,\)"):
-        build.training(Recipe.model_validate({**toy.model_dump(mode="json"), "prior": {"run": str(prior_run)}}))
+        build.training(validate({**toy.model_dump(mode="json"), "prior": {"run": str(prior_run)}}))
 
 
 @pytest.mark.parametrize("name", ["cifar10-longrun", "cifar10-longrun-small", "digits-longrun"])

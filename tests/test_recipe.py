@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from ebmlife import build, recipes
 from ebmlife.errors import BadInput
-from ebmlife.recipe import Recipe, differences, override, part, validate
-from ebmlife.schedule import Phase, Piecewise, constant
+from ebmlife.recipe import EBMRecipe, Recipe, differences, override, part, validate
+from ebmlife.schedule import GAMMA_ANNEAL, Phase, Piecewise, constant
 
 
 def changed(**changes: str) -> Recipe:
@@ -247,20 +247,7 @@ def test_a_generator_start_needs_a_generator() -> None:
         changed(generator="none")
 
 
-def test_comparisons_change_the_initialisation_and_nothing_else() -> None:
-    hybrid = build.resolve(recipes.get("cifar10-shortrun"))
-    for suffix, start, kind in (
-        ("coop", "generator", "fresh"),
-        ("persistent", "uniform", "persistent"),
-        ("noise", "uniform", "fresh"),
-        ("data", "data", "fresh"),
-    ):
-        other = build.resolve(recipes.get(f"cifar10-shortrun-{suffix}"))
-        assert (other.start.kind, other.chains.kind) == (start, kind)
-        changed = {line.split(":")[0].split(".")[0] for line in differences(hybrid, other)}
-        assert changed <= {"start", "chains", "generator"}
-
-
+# Of the first recipes: runs and result pages name these. A recipe that is changed on purpose gets a new line here.
 HASHES = {
     "cifar10-shortrun": "0109b9399c86",
     "cifar10-shortrun-coop": "26855b71985a",
@@ -277,9 +264,92 @@ HASHES = {
 
 
 @pytest.mark.parametrize("name", HASHES)
-def test_fields_that_came_later_leave_older_hashes_as_they_were(name: str) -> None:
-    """Runs and result pages name these; a recipe that is changed on purpose gets a new line here."""
-    assert build.resolve(recipes.get(name)).hash == HASHES[name]
+def test_hashes_of_earlier_runs_stay(name: str) -> None:
+    recipe = build.resolve(recipes.get(name))
+    assert recipe.hash == HASHES[name]
+    values = recipe.model_dump(mode="json")
+    for later in ("weight_decay", "nesterov", "decay_until"):  # as in a recipe.json that was written before
+        del values["optimizer"][later]
+    del values["method"], values["prior"]
+    assert build.resolve(validate(values)).hash == HASHES[name]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("optimizer.weight_decay", "1e-4"),
+        ("optimizer.nesterov", "true"),
+        ("optimizer.decay_until", "500"),
+        ("generator.optimizer.weight_decay", "1e-4"),
+        ("data.train", "true"),
+        ("data.train", "false"),
+    ],
+)
+def test_later_fields_are_in_the_hash_where_they_change_something(field: str, value: str) -> None:
+    assert build.resolve(override(changed(), {field: value})).hash != changed().hash
+
+
+def test_every_method_has_a_name_and_keeps_it() -> None:
+    assert changed().method == "ebm"
+    with pytest.raises(BadInput, match="method of digits-shortrun is 'ebm' and stays so"):
+        changed(method="gan")
+    with pytest.raises(BadInput, match="unknown method 'gam'; did you mean 'gan'"):
+        validate({"method": "gam", "name": "x"})
+
+
+def test_fields_of_another_method_are_unknown() -> None:
+    with pytest.raises(BadInput, match="unknown field 'discriminator_steps'"):
+        changed(discriminator_steps="3")
+    gan = build.resolve(recipes.get("digits-gan"))
+    with pytest.raises(BadInput, match="unknown field 'temperature'"):
+        override(gan, {"temperature": "3"})
+    with pytest.raises(BadInput, match=r"generator\.optimizer of a GAN must not be none"):
+        build.resolve(override(gan, {"generator.optimizer": "none"}))
+
+
+def test_tests_do_not_change_what_is_learned() -> None:
+    recipe = build.resolve(recipes.get("digits-classifier"))
+    assert build.resolve(override(recipe, {"test": "none", "test_every": "7"})).hash == recipe.hash
+    assert build.resolve(override(recipe, {"crop": "0"})).hash != recipe.hash
+
+
+def test_the_midrun_recipe_is_the_papers_table() -> None:
+    recipe = build.resolve(recipes.get("cifar10-midrun"))
+    assert isinstance(recipe, EBMRecipe)
+    assert (recipe.updates, recipe.data_noise, recipe.temperature) == (150_000, 2e-2, 1e-4)
+    assert (recipe.optimizer.kind, recipe.optimizer.learning_rate) == ("adam", GAMMA_ANNEAL)
+    assert (recipe.langevin.step_size, recipe.langevin.steps) == (1e-2, constant(100))
+    assert recipe.chains.options == {"size": 20_000, "rejuvenate": 0.025, "rounds": None}
+    assert recipe.sampling_steps == 2000
+    assert recipe.generator is not None
+    assert recipe.generator.optimizer is None
+    assert recipe.generator.net == build.resolve(recipes.get("cifar10-gan")).generator.net  # so that its weights fit
+
+
+@pytest.mark.parametrize("name", ["cifar10-midrun", "cifar10-midrun-small", "digits-midrun"])
+def test_midrun_lives_k_def_steps_and_its_ablation_only_never_anneals(name: str) -> None:
+    recipe, ablation = (build.resolve(recipes.get(each)) for each in (name, f"{name}-no-anneal"))
+    assert isinstance(recipe, EBMRecipe)
+    if name != "cifar10-midrun":  # whose tables contradict its rule
+        rejuvenate = recipe.chains.options["rejuvenate"]
+        assert rejuvenate == pytest.approx(recipe.langevin.steps(0) / recipe.sampling_steps)
+    assert len(recipe.optimizer.learning_rate.values) > 1
+    assert ablation.optimizer.learning_rate == constant(recipe.optimizer.learning_rate(0))
+    assert [line.split(":")[0] for line in differences(recipe, ablation)] == ["optimizer.learning_rate"]
+
+
+def test_comparisons_change_the_initialisation_and_nothing_else() -> None:
+    hybrid = build.resolve(recipes.get("cifar10-shortrun"))
+    for suffix, start, kind in (
+        ("coop", "generator", "fresh"),
+        ("persistent", "uniform", "persistent"),
+        ("noise", "uniform", "fresh"),
+        ("data", "data", "fresh"),
+    ):
+        other = build.resolve(recipes.get(f"cifar10-shortrun-{suffix}"))
+        assert (other.start.kind, other.chains.kind) == (start, kind)
+        changed = {line.split(":")[0].split(".")[0] for line in differences(hybrid, other)}
+        assert changed <= {"start", "chains", "generator"}
 
 
 def test_a_prior_is_learned_from() -> None:

@@ -11,7 +11,7 @@ from ebmlife.native.steps import Kind
 from ebmlife.native.winograd import Filter, four_places_doubling, four_places_halving, three_places
 from ebmlife.nets import SNGANEnergy
 
-SOURCE = np.random.default_rng(0).normal(size=12)
+SOURCE = np.random.default_rng(0).normal(size=16)
 
 
 def filtered(one: Filter, source: NDArray[np.float64], kernel: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -37,30 +37,34 @@ def test_three_places_are_a_convolution(flipped: bool) -> None:
     np.testing.assert_allclose(filtered(three_places(flipped=flipped), SOURCE, kernel), expected)
 
 
-def test_four_places_halve_and_double() -> None:
+@pytest.mark.parametrize("results", [2, 4])
+def test_four_places_halve_and_double(results: int) -> None:
     kernel = np.array([2.0, -3.0, 5.0, 7.0])
     halved = np.correlate(np.pad(SOURCE, 1), kernel, "valid")[::2]
-    np.testing.assert_allclose(filtered(four_places_halving(), SOURCE, kernel), halved)
+    np.testing.assert_allclose(filtered(four_places_halving(results=results), SOURCE, kernel), halved)
     # The backward pass is the transpose: <doubled(y), x> = <y, halved(x)> for every y.
-    y = np.random.default_rng(1).normal(size=6)
-    doubled = filtered(four_places_doubling(), y, kernel)
+    y = np.random.default_rng(1).normal(size=8)
+    doubled = filtered(four_places_doubling(results=results), y, kernel)
     np.testing.assert_allclose(doubled @ SOURCE, y @ halved)
 
 
 def test_products_saved() -> None:
-    """16 products for 4 results of 9 places each; 36 for 4 results of 16 places, or for 16 results of 4 places."""
-    for one, results in ((three_places(flipped=False), 4), (four_places_halving(), 4), (four_places_doubling(), 16)):
-        assert len(one.writes) ** 2 == results
-    assert len(three_places(flipped=False).reads) ** 2 == 16
-    assert len(four_places_halving().reads) ** 2 == len(four_places_doubling().reads) ** 2 == 36
+    """Along one dimension: one product for each pixel that a tile reads, instead of one for each result and place."""
+    assert (len(three_places(flipped=False).reads), len(three_places(flipped=False).writes)) == (4, 2)  # not 6
+    for results, products in ((2, 6), (4, 10)):  # not 8 and 16
+        halving, doubling = four_places_halving(results=results), four_places_doubling(results=results)
+        assert (len(halving.reads), len(halving.writes)) == (products, results)
+        assert (len(doubling.reads), len(doubling.writes)) == (products, 2 * results)
 
 
 @needs_compiler
 @pytest.mark.parametrize(("size", "width"), [(8, 6), (16, 7), (32, 10), (64, 16)])
 @pytest.mark.parametrize("band", [1, 1 << 30])
-def test_gradients_are_the_same(size: int, width: int, band: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any number of channels, and whether tiles are taken row by row or all at once."""
+@pytest.mark.parametrize("four", [1, 1 << 30])
+def test_gradients_are_the_same(size: int, width: int, band: int, four: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any number of channels and results at a time, and whether tiles are taken row by row or all at once."""
     monkeypatch.setattr(winograd, "FEWEST_CHANNELS", 1)
+    monkeypatch.setattr(winograd, "FEWEST_FOR_FOUR", four)
     monkeypatch.setattr(winograd, "_BAND_BYTES", band)
     net, x = shaken(SNGANEnergy(size, width, 3)), images(3, 3, size)
     exact = by_autograd(net, x)

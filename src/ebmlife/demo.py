@@ -14,6 +14,7 @@ from ebmlife import build, checkpoint, output, recipes, run, watch
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
 from ebmlife.exam import diversity
+from ebmlife.recipe import as_ebm
 from ebmlife.report import prepare, write
 from ebmlife.run import Outcome
 
@@ -22,7 +23,7 @@ STEPS = 2_000  # Langevin steps of the page's chains: seconds, and enough to see
 
 
 def demo(folder: Path, console: Console) -> Outcome:
-    recipe = build.resolve(recipes.get("digits-shortrun"))
+    recipe = as_ebm(build.resolve(recipes.get("digits-shortrun")))
     folder = _free(folder)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)  # as it is: paths are no markup
     say(

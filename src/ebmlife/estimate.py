@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ebmlife import build
 from ebmlife.energy import frozen
 from ebmlife.errors import BadInput
-from ebmlife.recipe import Part, Recipe
+from ebmlife.recipe import EBMRecipe, Part
 
 _FLOAT = 4  # bytes
 _COPIES = 5  # of each learned weight: itself, its gradient, two moments of Adam, its moving average
@@ -39,7 +39,7 @@ class Network:
 class Estimate:
     """Of one update, in operations and bytes; memory and traffic are those of each of `devices`."""
 
-    recipe: Recipe
+    recipe: EBMRecipe
     devices: int
     walk: int
     learning: int  # of the energy and, where it learns, the generator
@@ -66,7 +66,7 @@ class Estimate:
         return self.recipe.updates * self.seconds(rate, link) / 3600
 
 
-def estimate(recipe: Recipe, *, devices: int = 1) -> Estimate:
+def estimate(recipe: EBMRecipe, *, devices: int = 1) -> Estimate:
     """What an update of the recipe costs on so many devices, batch and bank shared out evenly."""
     if not 1 <= devices <= recipe.batch:
         raise BadInput(f"devices must be from 1 to the batch of {recipe.batch}, got {devices}")
@@ -105,7 +105,7 @@ def shape_of(data: Part) -> tuple[int, ...]:
     return shape
 
 
-def _networks(recipe: Recipe, shape: tuple[int, ...]) -> tuple[Network, Network]:
+def _networks(recipe: EBMRecipe, shape: tuple[int, ...]) -> tuple[Network, Network]:
     with _NOWHERE:
         net, maker = build.networks(build.self_contained(recipe), shape, _NOWHERE)
         images = torch.zeros(1, *shape)
@@ -173,7 +173,7 @@ def births(chains: Part) -> float:
     return 1 / sum((1 - p) ** walked for walked in range(int(rounds) + 1))
 
 
-def _burn_in_steps(recipe: Recipe) -> float:
+def _burn_in_steps(recipe: EBMRecipe) -> float:
     if recipe.chains.kind != "maturing":
         return 0
     own = recipe.chains.options["burn_in_steps"]

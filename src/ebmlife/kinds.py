@@ -10,8 +10,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from ebmlife.errors import BadInput, nearest
-from ebmlife.recipe import Changing, Optional, Part, explain, part
 from ebmlife.schedule import Piecewise
+from ebmlife.sections import Changing, Optional, Part, explain, part
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 

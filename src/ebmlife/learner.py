@@ -9,7 +9,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ebmlife.errors import Diverged
-from ebmlife.schedule import Schedule, scheduled
+from ebmlife.schedule import Falling, Schedule, scheduled
 
 Average = Callable[[Sequence[Tensor]], None]  # in place, over all processes that share the work
 
@@ -24,13 +24,13 @@ class Learner:
         net: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
-        learning_rate: Schedule,
+        learning_rate: Schedule | Falling,
         clip: float | None = None,  # largest norm of the whole gradient (the authors clip each weight's by itself)
         ema: float = 0.999,
         average: Average = alone,
     ) -> None:
-        self.net, self.optimizer, self.learning_rate, self.clip = net, optimizer, scheduled(learning_rate), clip
-        self.average = average
+        self.net, self.optimizer, self.clip, self.average = net, optimizer, clip, average
+        self.learning_rate = learning_rate if isinstance(learning_rate, Falling) else scheduled(learning_rate)
         # Batch statistics are copied, not averaged: AveragedModel does so of its own.
         self._average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(ema))  # type: ignore[no-untyped-call]
 

@@ -86,6 +86,15 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
     return _rendered(figure)
 
 
+def progress(lines: dict[str, dict[int, float]]) -> Image.Image:
+    """A plot for each figure of a training, of its values at updates."""
+    figure = _figure(10, 2.5 * math.ceil(len(lines) / 2))
+    for i, (name, points) in enumerate(lines.items()):
+        axes = figure.add_subplot(math.ceil(len(lines) / 2), 2, i + 1)
+        _curve(axes, np.array(list(points)), np.array(list(points.values()), dtype=np.float64), name.replace("_", " "))
+    return _rendered(figure)
+
+
 def bars(groups: dict[str, dict[str, float]], *, title: str) -> Image.Image:
     """One group of bars for each case, one colour for each name."""
     names = list(dict.fromkeys(name for values in groups.values() for name in values))

@@ -9,7 +9,7 @@ from ebmlife import build
 from ebmlife.errors import BadInput, nearest
 from ebmlife.estimate import estimate, shape_of
 from ebmlife.langevin import langevin
-from ebmlife.recipe import Recipe, part
+from ebmlife.recipe import EBMRecipe, part
 
 # Dense TFLOPS of the arithmetic that PyTorch's convolutions use by default for float32: TF32 where there is any.
 STATED = {"v100": 15.7, "a100": 156.0, "h100": 495.0, "rtx4090": 82.6}
@@ -21,7 +21,7 @@ Clock = Callable[[], float]
 Meter = Callable[[], float]  # a rate as it is at the moment
 
 
-def find_rate(text: str, recipe: Recipe) -> tuple[float, str]:
+def find_rate(text: str, recipe: EBMRecipe) -> tuple[float, str]:
     """Operations a second of one device, and where the number comes from."""
     name = text.lower()
     if name in MEASURED:
@@ -39,7 +39,7 @@ def find_rate(text: str, recipe: Recipe) -> tuple[float, str]:
     return rate * 1e12, f"{rate:g} TFLOPS sustained"
 
 
-def meter(name: str, recipe: Recipe, *, clock: Clock = time.perf_counter) -> Meter:
+def meter(name: str, recipe: EBMRecipe, *, clock: Clock = time.perf_counter) -> Meter:
     """Measures 'matrix', a large product in float32 on the processor, or 'own', a walk on the recipe's own energy."""
     return _matrix(clock) if name == "matrix" else _own(recipe, clock)
 
@@ -53,7 +53,7 @@ def _matrix(clock: Clock) -> Meter:
     return rate
 
 
-def _own(recipe: Recipe, clock: Clock) -> Meter:
+def _own(recipe: EBMRecipe, clock: Clock) -> Meter:
     shape, device = shape_of(recipe.data), build.find_device(recipe.device)
     net, _ = build.networks(recipe.model_copy(update={"generator": None}), shape, device)
     energy, x = build.energy_of(net, recipe), torch.rand(min(recipe.batch, _IMAGES), *shape, device=device)

@@ -1,145 +1,60 @@
-"""What a run is made of: frozen, typed, complete, hashed. Names of parts become classes in `build`, not here."""
+"""What a run is made of, by its method: frozen, typed, complete, hashed. Names become classes in `build`, not here."""
 
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import Field, ValidationError
 
 from ebmlife.errors import BadInput, nearest
-from ebmlife.schedule import Phase, Piecewise, constant, parse
-
-
-def _schedule(value: Any) -> Any:
-    if isinstance(value, str):
-        return parse(value)
-    if isinstance(value, list):
-        try:
-            return Piecewise(tuple(Phase(**phase) for phase in value))
-        except TypeError as error:
-            raise ValueError("phases are lists of from_update and value") from error
-    return constant(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _plain(schedule: Piecewise) -> Any:
-    phases = [{"from_update": phase.from_update, "value": _number(phase.value)} for phase in schedule.phases]
-    return phases if len(phases) > 1 else phases[0]["value"]
-
-
-def _number(value: float) -> float:
-    return int(value) if value == int(value) else value  # 40 and 40.0 are one number, and must hash alike
-
-
-def _steps(schedule: Piecewise) -> Piecewise:
-    if any(value != int(value) or value < 0 for value in schedule.values):
-        raise ValueError("numbers of steps are whole and not negative")
-    return schedule
-
-
-def _positive(schedule: Piecewise) -> Piecewise:
-    if any(not 0 < value < float("inf") for value in schedule.values):
-        raise ValueError("values must be above 0")
-    return schedule
-
-
-def _none(value: Any) -> Any:
-    return None if isinstance(value, str) and value.lower() == "none" else value
-
-
-Changing = Annotated[Piecewise, BeforeValidator(_schedule), PlainSerializer(_plain)]  # over training
-Steps = Annotated[Changing, AfterValidator(_steps)]
-Rate = Annotated[Changing, AfterValidator(_positive)]
-Optional = BeforeValidator(_none)  # 'none' on the command line
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Part(Section):
-    """Something chosen by its kind, with the options of that kind."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    kind: str
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-def part(kind: str, **options: Any) -> Part:
-    return Part.model_validate({"kind": kind, **options})
-
-
-class Langevin(Section):
-    step_size: Positive  # "Langevin epsilon" in the paper's tables
-    steps: Steps  # K
-    clip: Annotated[Positive | None, Optional] = None  # longest gradient part of a step, per state
-    precision: Literal["auto", "f32", "bf16"] = "f32"  # of the network while walking
-
-
-class Optimizer(Section):
-    kind: Literal["adam", "sgd"] = "adam"
-    learning_rate: Rate = constant(1e-4)
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # beta_1 of Adam
-    beta_2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    clip: Annotated[Positive | None, Optional] = None  # largest norm of the gradient
-    ema: Annotated[float, Field(ge=0, lt=1)] = 0.999
-
-
-class Generator(Section):
-    net: Part = part("sngan")
-    optimizer: Annotated[Optimizer | None, Optional] = Optimizer()  # None: frozen
-    run: Annotated[str | None, Optional] = None  # take the weights of this run's generator
-
-
-class Prior(Section):
-    """A trained energy that is added to the learned one and does not learn."""
-
-    run: str
-    temperature: Annotated[Positive | None, Optional] = None  # None: that of the run
-
-
-class Watch(Section):
-    tensorboard_every: Count = 10
-    pictures_every: Count = 1000
-    pictures: Count = 64  # images of a grid
-
-
-class Checkpoint(Section):
-    every: Count = 1000
-    keep: Count = 2  # the newest ones
-    keep_every: Annotated[Count | None, Optional] = None  # and each at a multiple of this
+from ebmlife.sections import (
+    Checkpoint,
+    Count,
+    Generator,
+    Langevin,
+    Natural,
+    Noise,
+    Optimizer,
+    Optional,
+    Positive,
+    Prior,
+    Sampling,
+    Section,
+    Watch,
+    explain,
+)
+from ebmlife.sections import Part as Part  # what recipes are written with
+from ebmlife.sections import part as part
 
 
 class Recipe(Section):
+    """What every run has, whatever its method."""
+
+    method: str
     name: str
     summary: str = ""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     updates: Count
     batch: Count = 128
     flip: bool = False  # mirror data images at random
-    workers: Annotated[int, Field(ge=0)] = 2  # processes that decode images too many for the memory
+    workers: Natural = 2  # processes that decode images too many for the memory
     device: str = "auto"
     data: Part
-    data_noise: Annotated[float, Field(ge=0)] = 0.0  # "data epsilon" in the paper's tables
-    net: Part = part("sngan")
-    temperature: Positive
-    tau: Annotated[Positive | None, Optional] = None  # of the Gaussian term |x|^2 / (2 tau^2)
-    prior: Annotated[Prior | None, Optional] = None
-    langevin: Langevin
-    start: Part
-    chains: Part
+    net: Part
     optimizer: Optimizer = Optimizer()
-    generator: Annotated[Generator | None, Optional] = None
-    sampling_steps: Annotated[int, Field(ge=0)]  # Langevin steps of a sample after training
-    explosion: Positive = 1e6  # an energy difference beyond this is a divergence
+    start: Part  # where the chains of the trained model begin
+    langevin: Sampling
+    sampling_steps: Natural  # Langevin steps of a sample after training
     watch: Watch = Watch()
     checkpoint: Checkpoint = Checkpoint()
+
+    remedy: ClassVar[str] = "a lower learning rate (--optimizer.learning_rate)"  # where it diverges
+
+    @property
+    def noise_learned(self) -> float:
+        """The standard deviation of the noise on the data whose density is learned."""
+        return 0.0
 
     @property
     def hash(self) -> str:
@@ -148,51 +63,144 @@ class Recipe(Section):
         return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()[:12]
 
 
+class EBMRecipe(Recipe):
+    """Maximum likelihood by Langevin sampling, of every length of chain."""
+
+    method: Literal["ebm"] = "ebm"
+    data_noise: Annotated[float, Field(ge=0)] = 0.0  # "data epsilon" in the paper's tables
+    net: Part = part("sngan")
+    temperature: Positive
+    tau: Annotated[Positive | None, Optional] = None  # of the Gaussian term |x|^2 / (2 tau^2)
+    prior: Annotated[Prior | None, Optional] = None
+    langevin: Langevin
+    chains: Part
+    generator: Annotated[Generator | None, Optional] = None
+    explosion: Positive = 1e6  # an energy difference beyond this is a divergence
+
+    remedy: ClassVar[str] = (
+        "more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
+        "more noise on the data (--data_noise)"
+    )
+
+    @property
+    def noise_learned(self) -> float:
+        return self.data_noise
+
+
+class GANRecipe(Recipe):
+    """A generator against a spectrally normalised discriminator; an update is one of the generator."""
+
+    method: Literal["gan"]
+    net: Part = part("sngan")  # the discriminator
+    generator: Generator = Generator()
+    discriminator_steps: Count = 5
+    generator_batch: Annotated[Count | None, Optional] = None  # None: as the discriminator's
+    start: Part = part("generator")
+    langevin: Sampling = Sampling(step_size=1e-2)
+    sampling_steps: Natural = 0
+
+
+class ClassifierRecipe(Recipe):
+    """A classifier, by cross-entropy."""
+
+    method: Literal["classifier"]
+    crop: Natural = 0  # pixels by which images are shifted at random, each way
+    data_noise: Annotated[float, Field(ge=0)] = 0.0
+    test: Annotated[Part | None, Optional] = None  # data that are not learned from
+    test_every: Count = 500
+    start: Part = part("data")
+    langevin: Sampling = Sampling(step_size=1e-2)
+    sampling_steps: Natural = 0
+
+
+class ScoreRecipe(Recipe):
+    """The score of data under noise of many levels, by denoising; chains walk at the smallest."""
+
+    method: Literal["score"]
+    net: Part = part("score")
+    noise: Noise
+    start: Part = part("annealed")
+    sampling_steps: Natural = 0
+
+    @property
+    def noise_learned(self) -> float:
+        return self.noise.smallest
+
+
+class FlowRecipe(Recipe):
+    """A normalizing flow, by exact maximum likelihood."""
+
+    method: Literal["flow"]
+    net: Part = part("glow")
+    levels: Annotated[int, Field(ge=2)] = 256  # grey levels of the data: each is spread over its bin
+    start: Part = part("generator")
+    sampling_steps: Natural = 0
+
+
+class RecoveryRecipe(Recipe):
+    """EBMs of data given noisier data, by recovery likelihood; chains walk at the lowest level."""
+
+    method: Literal["recovery"]
+    net: Part = part("sngan")
+    levels: Annotated[int, Field(ge=2)] = 6  # T
+    steps: Count = 30  # K of a chain of training
+    relative_step: Positive = 2e-4**0.5  # b: the step of a chain, in units of its level's noise
+    start: Part = part("progressive")
+    sampling_steps: Natural = 0
+
+
 # May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
-FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers"}
-# Fields that older runs did not have: None is what they had, and must not change their hash.
-LATER = {"prior", "data.train", "data.crop"}
+FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers", "test", "test_every"}
+# Fields younger than the first runs, with the values at which all is as it was before: there they leave the hash alone.
+_LATER = {
+    "method": "ebm",
+    "prior": None,
+    "weight_decay": 0,
+    "nesterov": False,
+    "decay_until": None,
+    "train": None,
+    "crop": None,
+}
+METHODS: dict[str, type[Recipe]] = {
+    "ebm": EBMRecipe,
+    "gan": GANRecipe,
+    "classifier": ClassifierRecipe,
+    "score": ScoreRecipe,
+    "flow": FlowRecipe,
+    "recovery": RecoveryRecipe,
+}
 
 
-def _without_later(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _without_later(values: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: _without_later(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        key: _without_later(value) if isinstance(value, dict) else value
         for key, value in values.items()
-        if value is not None or prefix + key not in LATER
+        if key not in _LATER or value != _LATER[key]
     }
 
 
 def validate(values: Mapping[str, Any]) -> Recipe:
     """A recipe from plain values; the first mistake becomes one line that names its field."""
+    method = values.get("method", "ebm")
+    if method not in METHODS:
+        raise BadInput(f"unknown method {method!r}{nearest(str(method), METHODS)}")
     try:
-        return Recipe.model_validate(values)
+        return METHODS[method].model_validate(values)
     except ValidationError as error:
-        raise BadInput(explain(error, Recipe)) from error
+        raise BadInput(explain(error, METHODS[method])) from error
 
 
-def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "") -> str:
-    """One line for the first mistake of a validation error."""
-    first = error.errors()[0]
-    path = [str(key) for key in first["loc"]]
-    name = prefix + ".".join(path)
-    if first["type"] == "extra_forbidden":
-        return f"unknown field {name!r}{nearest(path[-1], _siblings(model, path))}"
-    if first["type"] == "missing":
-        return f"field {name!r} is missing"
-    message = first["msg"].removeprefix("Value error, ")
-    return f"field {name!r}: {message[0].lower()}{message[1:]}, got {first['input']!r}"
-
-
-def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
-    for key in path[:-1]:
-        annotation = model.model_fields[key].annotation
-        options = [annotation, *getattr(annotation, "__args__", ())]
-        model = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
-    return list(model.model_fields)
+def as_ebm(recipe: Recipe) -> EBMRecipe:
+    """The recipe, for what only EBMs have."""
+    if not isinstance(recipe, EBMRecipe):
+        raise BadInput(f"{recipe.name} is trained by the method {recipe.method!r}; this works for 'ebm' only")
+    return recipe
 
 
 def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
     """The recipe with dotted fields replaced by text, as the command line gives it: {'langevin.steps': '50'}."""
+    if changes.get("method", recipe.method) != recipe.method:
+        raise BadInput(f"the method of {recipe.name} is {recipe.method!r} and stays so; choose another recipe")
     values = recipe.model_dump(mode="json")
     for name in sorted(changes, key=lambda name: not name.endswith(".kind")):  # a kind first, then its options
         *path, last = name.split(".")

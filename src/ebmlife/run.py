@@ -18,17 +18,12 @@ from ebmlife import build, checkpoint, shards, watch
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput, Diverged, Lost
 from ebmlife.files import sweep, whole
+from ebmlife.loop import Report
 from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
 from ebmlife.starts import FromGenerator
 from ebmlife.stopping import locked, signals
-from ebmlife.trainer import Figures
 from ebmlife.weights import can_be_resumed
-
-_HELP = (
-    "what usually helps: more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
-    "more noise on the data (--data_noise); resume takes such a change with --allow-changes"
-)
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class Outcome:
     folder: Path
     update: int
     finished: bool  # False: a signal stopped it
-    figures: Figures | None  # of the last update made
+    figures: Report | None  # of the last update made
 
 
 def begin(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE) -> Outcome:
@@ -128,9 +123,9 @@ def read_recipe(folder: Path) -> Recipe:
 
 def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks) -> Outcome:
     trainer, recipe = training.trainer, training.model.recipe
-    last: list[Figures] = []
+    last: list[Report] = []
 
-    def save_when_due(figures: Figures) -> None:
+    def save_when_due(figures: Report) -> None:
         last[:] = [figures]
         stopping = ranks.any(stop.wanted)  # a signal may reach one rank before the others
         if figures.update % recipe.checkpoint.every == 0 or figures.update == recipe.updates or stopping:
@@ -146,7 +141,8 @@ def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks
         except _Stopped:
             return Outcome(folder, trainer.update, finished=False, figures=last[0])
         except Diverged as error:
-            raise Diverged(f"{error}; {_last_good(folder)}; {_HELP}") from error
+            helps = f"what usually helps: {recipe.remedy}; resume takes such a change with --allow-changes"
+            raise Diverged(f"{error}; {_last_good(folder)}; {helps}") from error
         except Lost as error:
             raise Lost(f"{error}; {_last_good(folder)}; start all again with `ebmlife resume {folder}`") from error
         if ranks.first:
@@ -156,7 +152,7 @@ def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks
 
 def _watchers(
     training: build.Training, folder: Path, console: Console, stack: ExitStack
-) -> list[Callable[[Figures], None]]:
+) -> list[Callable[[Report], None]]:
     trainer, recipe = training.trainer, training.model.recipe
     log = watch.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
     every = recipe.watch.tensorboard_every
@@ -185,7 +181,7 @@ def _sources(training: build.Training) -> dict[str, Callable[[], Tensor]]:
     """What is drawn at intervals: samples of the averaged model, the bank, the generator alone."""
     n, model, chains = training.model.recipe.watch.pictures, training.model, training.trainer.chains
     sources: dict[str, Callable[[], Tensor]] = {"samples": lambda: model.sample(n)}
-    if chains.bank is not None:
+    if chains is not None and chains.bank is not None:
         sources["bank"] = lambda: chains.bank.x[:n] if chains.bank else torch.empty(0)
     if model.generator is not None:
         start = FromGenerator(model.generator)

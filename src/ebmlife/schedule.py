@@ -35,6 +35,17 @@ def constant(value: float) -> Piecewise:
     return Piecewise((Phase(0, value),))
 
 
+@dataclass(frozen=True)
+class Falling:
+    """A schedule that falls in a straight line: value(update) * max(0, 1 - update / until)."""
+
+    schedule: Piecewise
+    until: int
+
+    def __call__(self, update: int) -> float:
+        return self.schedule(update) * max(0.0, 1 - update / self.until)
+
+
 Schedule = Piecewise | float  # what callers may give
 
 

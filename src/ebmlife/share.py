@@ -6,6 +6,7 @@ from pathlib import Path
 from ebmlife import build, checkpoint
 from ebmlife.card import model_card
 from ebmlife.hub import Hub, find_hub, parse
+from ebmlife.recipe import as_ebm
 from ebmlife.weights import write_weights
 
 
@@ -28,7 +29,7 @@ def push(
     at = checkpoint.choose(run, update) or 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
-        parts = (model.recipe, model.net, model.generator, model.prior)
+        parts = (as_ebm(model.recipe), model.net, model.generator, model.prior)
         write_weights(folder, *parts, shape=model.shape, update=at, origin=run.name)
         card = model_card(model, run, name, update=at, license=license)
         (folder / "README.md").write_text(card)

@@ -96,7 +96,7 @@ def trained(
         step_size=recipe.langevin.step_size,
         clip=recipe.langevin.clip,
         data=data,
-        data_noise=recipe.data_noise,
+        data_noise=recipe.noise_learned,
         features=features,
         traced=traced,
         classifier=(lambda x: digits_classifier()(x.cpu())) if is_digits else None,

@@ -1,9 +1,7 @@
 """Maximum likelihood by Langevin sampling. The trainer does not know how long the chains are meant to live."""
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,24 +11,27 @@ from ebmlife.data import Batches
 from ebmlife.energy import Energy
 from ebmlife.errors import Diverged
 from ebmlife.learner import Average, Learner, alone
+from ebmlife.loop import Loop, Report
 from ebmlife.randomness import Noise
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(Report):
     """What one update was like; energies are those of the trainable term, divided by the temperature. All but `update`
     are means over the processes that share the work."""
 
-    update: int  # updates done, this one included
+    headline: ClassVar[str] = "energy_difference"
+
     energy_difference: float  # mean U(x+) - mean U(x-)
     energy_data: float
     energy_samples: float
     gradient: float  # mean |grad E| along the walk
     generator_loss: float | None  # mean over images of |g(z) - x-|^2
-    data_seconds: float = field(default=0.0, compare=False)  # that the update waited for its data
 
 
-class Trainer:
+class Trainer(Loop[Figures]):
+    chains: Chains
+
     def __init__(
         self,
         batches: Batches,
@@ -50,13 +51,11 @@ class Trainer:
         self.ebm, self.generator = ebm, generator
         self.data_noise, self.noise, self.explosion, self.device = data_noise, noise, explosion, device
         self.average = average
-        self.update = 0
 
     def step(self) -> Figures:
         """One update: theta <- theta - lr * grad [mean U(x+) - mean U(x-)], eq. (2) of the paper."""
-        began = time.monotonic()
         data = self.batches.next().to(self.device)
-        waited = torch.tensor(time.monotonic() - began)
+        waited = torch.tensor(self.batches.waited())
         data = data + self.data_noise * self.noise(data)
         negatives = self.chains.step(self.energy, len(data), update=self.update)
         energies = self.learned(torch.cat([data, negatives.x]))
@@ -79,13 +78,6 @@ class Trainer:
             generator_loss=generator_loss,
             data_seconds=seen[4],
         )
-
-    def fit(self, updates: int, *, after: Sequence[Callable[[Figures], None]] = ()) -> None:
-        """Steps until `updates` have been made in all, calling each of `after` behind every one."""
-        while self.update < updates:
-            figures = self.step()
-            for call in after:
-                call(figures)
 
     def _agreed(self, *numbers: Tensor) -> list[float]:
         """Means over the processes that share the work, so that all of them see, and judge, the same."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from ebmlife import pictures
 from ebmlife.chains import Chains, Maturing
 from ebmlife.files import whole
-from ebmlife.trainer import Figures
+from ebmlife.loop import Report
 
 TIMES = ("updates_per_second", "data_seconds")  # of a line of the log: what differs between equal runs
 
@@ -40,7 +40,7 @@ class Speed:
 class Log:
     """log.jsonl: one line of figures an update."""
 
-    def __init__(self, file: Path, chains: Chains, *, after: int) -> None:
+    def __init__(self, file: Path, chains: Chains | None, *, after: int) -> None:
         """Keeps the lines of updates up to `after`: those beyond belong to work that is done again."""
         kept = [line for line in read_log(file) if line["update"] <= after] if file.exists() else []
         with whole(file) as unfinished:
@@ -48,7 +48,7 @@ class Log:
         self._stream = file.open("a", buffering=1)
         self._chains, self._speed = chains, Speed()
 
-    def __call__(self, figures: Figures) -> None:
+    def __call__(self, figures: Report) -> None:
         self._stream.write(json.dumps(record(figures, self._chains, self._speed())) + "\n")
 
     def close(self) -> None:
@@ -66,15 +66,15 @@ def read_log(file: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def record(figures: Figures, chains: Chains, speed: float) -> dict[str, Any]:
+def record(figures: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
     """What is logged of an update."""
     times = {"data_seconds": round(figures.data_seconds, 6), "updates_per_second": round(speed, 3)}
     return asdict(figures) | times | ages(chains)
 
 
-def ages(chains: Chains) -> dict[str, float]:
+def ages(chains: Chains | None) -> dict[str, float]:
     """How often the bank's states have been walked since their birth; of maturing ones, the burn-in's too."""
-    if chains.bank is None:
+    if chains is None or chains.bank is None:
         return {}
     age = chains.bank.age.double()
     seen = {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
@@ -86,13 +86,13 @@ def ages(chains: Chains) -> dict[str, float]:
 class Board:
     """TensorBoard."""
 
-    def __init__(self, folder: Path, chains: Chains, *, every: int, after: int) -> None:
+    def __init__(self, folder: Path, chains: Chains | None, *, every: int, after: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
 
         self._writer = SummaryWriter(folder, purge_step=after + 1)
         self._chains, self._speed, self._every = chains, Speed(), every
 
-    def __call__(self, figures: Figures) -> None:
+    def __call__(self, figures: Report) -> None:
         speed = self._speed()
         if figures.update % self._every == 0:
             for name, value in record(figures, self._chains, speed).items():
@@ -109,10 +109,12 @@ class Pictures:
     """pictures/: grids of fresh samples, of the bank and of the generator, and the diagnostic plot, at intervals; of
     maturing chains also burn-in.png."""
 
-    def __init__(self, run: Path, sources: dict[str, Callable[[], Tensor]], chains: Chains, *, every: int) -> None:
+    def __init__(
+        self, run: Path, sources: dict[str, Callable[[], Tensor]], chains: Chains | None, *, every: int
+    ) -> None:
         self._run, self._sources, self._chains, self._every = run, sources, chains, every
 
-    def __call__(self, figures: Figures) -> None:
+    def __call__(self, figures: Report) -> None:
         if figures.update % self._every == 0:
             self.draw(figures.update)
 
@@ -125,10 +127,14 @@ class Pictures:
 
 
 def draw_diagnostics(run: Path) -> Path:
+    """diagnostics.png: the paper's plot where there are energies and chains, else the curve of every figure."""
     lines = read_log(run / "log.jsonl")
     file = run / "diagnostics.png"
-    if lines:
+    if lines and {"energy_difference", "gradient"} <= lines[0].keys():
         pictures.save(file, pictures.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
+    elif lines:
+        columns = {name: _points(lines, name) for name in lines[0] if name not in ("update", *TIMES)}
+        pictures.save(file, pictures.progress({name: points for name, points in columns.items() if points}))
     return file
 
 
@@ -142,8 +148,12 @@ def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
     return np.array([line[name] for line in lines], dtype=np.float64)
 
 
+def _points(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
+    return {line["update"]: line[name] for line in lines if line.get(name) is not None}
+
+
 class Bar:
-    """A progress bar with step, energy difference, speed and time left; plain lines where there is no terminal. It says
+    """A progress bar with step, headline figure, speed and time left; plain lines where there is no terminal. It says
     what share of the time is spent waiting for data, where that is more than a twentieth."""
 
     def __init__(self, *, done: int, updates: int, console: Console) -> None:
@@ -152,26 +162,26 @@ class Bar:
         self._progress = Progress(
             TextColumn("update {task.completed}/{task.total}"),
             BarColumn(bar_width=12),
-            TextColumn("energy difference {task.fields[difference]:+.3f}"),
+            TextColumn("{task.fields[headline]}"),
             TextColumn("{task.fields[speed]:.1f}/s{task.fields[waiting]}"),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=updates, completed=done, difference=0.0, speed=0.0, waiting="")
+        self._task = self._progress.add_task("", total=updates, completed=done, headline="", speed=0.0, waiting="")
 
-    def __call__(self, figures: Figures) -> None:
-        speed, difference = self._speed(), figures.energy_difference
+    def __call__(self, figures: Report) -> None:
+        speed = self._speed()
+        headline = f"{figures.headline.replace('_', ' ')} {getattr(figures, figures.headline):+.3f}"
         self._waiting += 0.1 * (min(1.0, figures.data_seconds * speed) - self._waiting)  # over the last tens of updates
         waiting = f", {self._waiting:.0%} waiting for data" if self._waiting > 0.05 else ""
-        self._progress.update(self._task, completed=figures.update, difference=difference, speed=speed, waiting=waiting)
+        self._progress.update(self._task, completed=figures.update, headline=headline, speed=speed, waiting=waiting)
         if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
             self._spoke = time.monotonic()
             left = (self._updates - figures.update) / speed
             self._console.print(
-                f"update {figures.update}/{self._updates}  energy difference {difference:+.3f}"
-                f"  {speed:.1f}/s{waiting}  {left:.0f} s left"
+                f"update {figures.update}/{self._updates}  {headline}  {speed:.1f}/s{waiting}  {left:.0f} s left"
             )
 
     def __enter__(self) -> Self:

@@ -9,12 +9,12 @@ from ebmlife import checkpoint
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
 from ebmlife.prior import FixedPrior
-from ebmlife.recipe import Recipe
+from ebmlife.recipe import EBMRecipe
 
 
 def write_weights(
     folder: Path,
-    recipe: Recipe,
+    recipe: EBMRecipe,
     net: nn.Module,
     generator: nn.Module | None = None,
     prior: FixedPrior | None = None,

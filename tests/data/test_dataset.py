@@ -155,3 +155,46 @@ def test_importing_needs_no_optional_library():
     code = "import sys, ebmlife.data; print({'torchvision', 'datasets', 'gdown'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_labels_go_with_their_images_across_epochs_and_when_resumed():
+    data = InMemory(numbered(10).items, torch.arange(10) * 3)
+    batches = Batches(data, size=4, seed=1)
+    drawn = [batches.next_labelled() for _ in range(6)]
+    for images, labels in drawn:
+        assert labels.tolist() == [3 * row for row in rows_of(images)]
+    again = Batches(data, size=4, seed=1)
+    again.position = 4
+    assert torch.equal(again.next_labelled()[1], drawn[4][1])
+
+
+def test_labels_that_are_not_there_are_asked_for_in_vain():
+    with pytest.raises(BadInput, match="no labels"):
+        Batches(numbered(4), size=2, seed=0).next_labelled()
+
+
+def test_crops_are_shifts_with_a_black_border():
+    """Every image of the batch is a window of the padded original; all windows occur; the same at the same position."""
+    image = torch.arange(16, dtype=torch.float32).view(1, 1, 4, 4)
+    data = InMemory(image.repeat(400, 1, 1, 1))
+    batch = Batches(data, size=400, seed=0, crop=1).next()
+    padded = torch.nn.functional.pad(image, (1, 1, 1, 1), value=-1)[0, 0]
+    windows = {(i, j): padded[i : i + 4, j : j + 4] for i in range(3) for j in range(3)}
+    found = [next(key for key, window in windows.items() if torch.equal(shifted, window)) for shifted in batch[:, 0]]
+    assert set(found) == set(windows)
+    assert torch.equal(Batches(data, size=400, seed=0, crop=1).next(), batch)
+    assert not torch.equal(Batches(data, size=400, seed=1, crop=1).next(), batch)
+
+
+def test_parts_of_a_batch_are_cropped_as_the_whole_is():
+    data = InMemory(torch.rand(40, 1, 4, 4))
+    options = {"size": 20, "seed": 0, "flip": True, "crop": 2}
+    whole = Batches(data, **options).next()
+    parts = [Batches(data, **options, part=part).next() for part in (slice(10), slice(10, 20))]
+    assert torch.equal(torch.cat(parts), whole)
+
+
+@pytest.mark.parametrize("crop", [-1, 2, 9])
+def test_crops_beyond_the_image_are_refused(crop):
+    with pytest.raises(BadInput, match="crop must leave some"):
+        Batches(InMemory(torch.zeros(4, 1, 2, 2)), size=2, seed=0, crop=crop)

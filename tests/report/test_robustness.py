@@ -30,6 +30,7 @@ def test_curves_are_the_records(made: Path) -> None:
 
 def test_examples_are_shown_with_their_predictions(made: Path) -> None:
     (attack,) = robustness.read(made, [f"class {i}" for i in range(10)])
+    assert attack.shown == "transfer-k2"  # the longest defence
     found = Examples.load(made / "attacks" / NAME / attack.shown / "examples.safetensors")
     example = attack.examples[3]
     assert example.label == f"class {found.labels[3]}"

@@ -108,11 +108,11 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
             for mode in plan.modes
         }
     evaluate = partial(_watched, x=x, y=y, plan=plan, out=out, ranks=ranks)
-    first = next(iter(defences))
+    longest = max(defences, key=lambda name: defences[name].purifier.steps)  # the first of them, if there are several
     try:
         records = {UNDEFENDED: evaluate(UNDEFENDED, classifier)}
         records |= {name: evaluate(name, robust) for name, robust in defences.items()}
-        said = _masked(first, defences[first], x, y, plan, out, ranks) if options.masking else ""
+        said = _masked(longest, defences[longest], x, y, plan, out, ranks) if options.masking else ""
     except KeyboardInterrupt:
         if ranks.first:
             print(f"stopped; the same command goes on where it was, in {out}")
@@ -120,7 +120,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
     if ranks.first:
         _report(records, said, out)
         _draw(records, out)
-        _show(records[first], defences[first], x, seed=options.seed, out=out, name=first)
+        _show(records[longest], defences[longest], x, seed=options.seed, out=out, name=longest)
         print(f"records and plots: {out}")
     return 0
 

@@ -13,7 +13,7 @@ from ebmlife.cli.parsing import Command, counts
 from ebmlife.errors import BadInput
 from ebmlife.estimate import Estimate, estimate
 from ebmlife.rates import MEASURED, SHARE, STATED, find_rate, meter, spent
-from ebmlife.recipe import Recipe, override
+from ebmlife.recipe import EBMRecipe, as_ebm, override
 
 _FID_SAMPLES = 50_000
 _RATE = (
@@ -33,7 +33,7 @@ def register(command: Command) -> None:
 
 
 def _estimate(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    recipe = build.resolve(override(build.resolve(recipes.get(options.name)), changes))
+    recipe = as_ebm(build.resolve(override(build.resolve(recipes.get(options.name)), changes)))
     if not 0 < options.link < float("inf"):
         raise BadInput(f"--link takes GB/s above 0, not {options.link}")
     if options.measure and options.rate not in MEASURED:
@@ -47,7 +47,7 @@ def _estimate(options: argparse.Namespace, changes: dict[str, str]) -> int:
     return 0
 
 
-def _table(recipe: Recipe, estimates: list[Estimate], rate: float, stated: str, link: float) -> Table:
+def _table(recipe: EBMRecipe, estimates: list[Estimate], rate: float, stated: str, link: float) -> Table:
     table = Table("", *(f"{e.devices} device{'s' if e.devices > 1 else ''}" for e in estimates))
     table.title = f"{recipe.name}: {recipe.updates:,} updates of {recipe.batch} images, each device at {stated}"
     first = estimates[0]
@@ -69,7 +69,7 @@ def _gigabytes(count: float) -> str:
     return f"{count / 1e9:,.3g} GB"
 
 
-def _measure(recipe: Recipe, rate: str, console: Console, *, updates: int = 3) -> None:
+def _measure(recipe: EBMRecipe, rate: str, console: Console, *, updates: int = 3) -> None:
     """Real updates and the rate, in turns and in seconds of the processor: neither a machine that slows down nor
     other programs on it count. (On a GPU the processor's seconds mean nothing: there, by the clock.)"""
     clock = time.perf_counter if build.find_device(recipe.device).type == "cuda" else time.process_time

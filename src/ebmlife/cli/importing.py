@@ -14,7 +14,8 @@ from ebmlife.importers.kinds import Imported
 from ebmlife.kinds import Kinds
 from ebmlife.nets import AuthorsWideResNet
 from ebmlife.prior import FixedPrior
-from ebmlife.recipe import Part, Prior, Recipe, override, part
+from ebmlife.recipe import EBMRecipe, Part, as_ebm, override, part
+from ebmlife.sections import Prior
 from ebmlife.weights import write_weights
 
 _RECIPES = {  # whose networks have these sizes
@@ -50,8 +51,8 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
     name = options.recipe or _RECIPES.get(chosen.kind)
     if name is None:
         raise BadInput(f"no recipe of the paper has {chosen.kind}; say with --recipe what it was trained for")
-    recipe, prior = _with_prior(_fitted(recipes.get(name), energy, generator), options.prior)
-    recipe = build.resolve(override(build.resolve(recipe), changes))
+    recipe, prior = _with_prior(_fitted(as_ebm(recipes.get(name)), energy, generator), options.prior)
+    recipe = as_ebm(build.resolve(override(build.resolve(recipe), changes)))
     shape = _shape(recipe, energy, generator)
     net, maker = build.networks(recipe, shape, build.find_device("cpu"))
     for target, source in ((net, energy), (maker, generator)):
@@ -80,7 +81,7 @@ def _one(found: list[Imported], sort: str) -> Imported | None:
     return of_sort[0] if of_sort else None
 
 
-def _fitted(recipe: Recipe, energy: Imported | None, generator: Imported | None) -> Recipe:
+def _fitted(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> EBMRecipe:
     """The recipe with these networks; without a generator chains start from data, without an energy they stand."""
     changes: dict[str, object] = {"net": part("flat"), "sampling_steps": 0}
     if energy is not None:
@@ -90,10 +91,10 @@ def _fitted(recipe: Recipe, energy: Imported | None, generator: Imported | None)
         changes |= {"generator": frozen, "start": part("generator")}
     else:
         changes |= {"generator": None, "start": part("data")}
-    return Recipe.model_validate({**recipe.model_dump(mode="json"), **changes})
+    return EBMRecipe.model_validate({**recipe.model_dump(mode="json"), **changes})
 
 
-def _with_prior(recipe: Recipe, file: str | None) -> tuple[Recipe, FixedPrior | None]:
+def _with_prior(recipe: EBMRecipe, file: str | None) -> tuple[EBMRecipe, FixedPrior | None]:
     if recipe.net.kind == "flat":
         return recipe.model_copy(update={"prior": None}), None
     if (file is None) != (recipe.prior is None):
@@ -113,7 +114,7 @@ def _part(of: Imported, kinds: Kinds) -> Part:
     return part(kind, **{name: value for name, value in of.options.items() if name not in kinds.provided})
 
 
-def _shape(recipe: Recipe, energy: Imported | None, generator: Imported | None) -> tuple[int, ...]:
+def _shape(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> tuple[int, ...]:
     """Of the energy's images, else of the recipe's data: a generator's images may be resized to it."""
     wanted = recipe.data.options.get("size")
     one = energy or generator

@@ -1,5 +1,6 @@
 """What a data set is, the one that fits in memory, and the endless batches drawn from any."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -7,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
@@ -75,6 +77,16 @@ class InMemory:
         return from_bytes(items) if items.dtype == torch.uint8 else items
 
 
+def _shifted(images: Tensor, reach: int, corners: Tensor) -> Tensor:
+    """Each image cut out at its own corner (2, B, 1) in 0 .. 2 reach of itself in a black frame of width `reach`."""
+    n, channels, height, width = images.shape
+    padded = F.pad(images, (reach,) * 4, value=-1.0)
+    top, left = corners
+    rows, columns = top + torch.arange(height), left + torch.arange(width)  # (B, H), (B, W)
+    image, channel = torch.arange(n).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
+    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
 Draw = tuple[Tensor, Tensor]  # rows (B,), chances (B, 3)
 
 
@@ -119,12 +131,13 @@ class _Decoder(TorchDataset[Tensor | BadInput]):
 
 
 class Batches:
-    """Endless shuffled batches of a data set, each epoch in an order of its own; with `flip`, half the images mirrored.
+    """Endless shuffled batches of a data set, each epoch in an order of its own; with `flip`, half the images mirrored;
+    with `crop`, shifted by up to so many pixels each way.
 
     `position`, the number of batches drawn so far, is the whole state: the permutation of an epoch depends on (seed,
-    epoch) alone, the flips and random crops of a batch on (seed, position) alone. Setting it resumes bit for bit. With
-    workers > 0 the batches are decoded ahead in that many processes, same bits; a set in memory has nothing to decode
-    and uses none.
+    epoch) alone, the flips, shifts and random crops of a batch on (seed, position) alone. Setting it resumes bit for
+    bit. With workers > 0 the batches are decoded ahead in that many processes, same bits; a set in memory has nothing
+    to decode and uses none.
 
     `part` is what is wanted here of each batch of `size`: several processes that share a batch take a part each.
     """
@@ -136,6 +149,7 @@ class Batches:
         size: int,
         seed: int,
         flip: bool = False,
+        crop: int = 0,
         workers: int = 0,
         part: slice = slice(None),
     ) -> None:
@@ -145,12 +159,15 @@ class Batches:
             raise BadInput(
                 f"the data set has {len(dataset)} items, fewer than one batch of {size}; make the batch smaller"
             )
-        if flip and len(dataset.shape) != 3:
-            raise BadInput(f"flip needs images (C, H, W), not items of shape {dataset.shape}; turn it off")
-        self._dataset, self._size, self._seed, self._flip, self._part = dataset, size, seed, flip, part
+        if (flip or crop) and len(dataset.shape) != 3:
+            raise BadInput(f"flip and crop need images (C, H, W), not items of shape {dataset.shape}; turn them off")
+        if crop and not 0 < crop < min(dataset.shape[1:]):
+            raise BadInput(f"crop must leave some of the images of {dataset.shape[1]}x{dataset.shape[2]}, got {crop}")
+        self._dataset, self._size, self._seed, self._part = dataset, size, seed, part
+        self._flip, self._crop = flip, crop
         self._workers = 0 if isinstance(dataset, InMemory) else workers
         self._order = _Order(len(dataset), size, seed, part)
-        self._position = 0
+        self._position, self._waited = 0, 0.0
         self._ahead: Iterator[Tensor | BadInput] | None = None
 
     @property
@@ -167,13 +184,31 @@ class Batches:
 
     def next(self) -> Tensor:
         """float32 (size, *shape), or the part of it that is wanted."""
+        began = time.monotonic()
         images = self._read()
         if self._flip:
             rng = generator(self._seed, f"flips {self._position}")
             mirrored = (torch.rand(self._size, generator=rng) < 0.5)[self._part]
             images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+        if self._crop:
+            rng = generator(self._seed, f"shifts {self._position}")
+            corners = torch.randint(0, 2 * self._crop + 1, (2, self._size, 1), generator=rng)
+            images = _shifted(images, self._crop, corners[:, self._part])
         self._position += 1
+        self._waited += time.monotonic() - began
         return images
+
+    def waited(self) -> float:
+        """Seconds that were spent in `next` since this was last asked."""
+        seconds, self._waited = self._waited, 0.0
+        return seconds
+
+    def next_labelled(self) -> tuple[Tensor, Tensor]:
+        """The next batch and its labels, int64 (size,)."""
+        if self._dataset.labels is None:
+            raise BadInput("the data have no labels; choose a data set that has them")
+        rows, _ = self._order.draw(self._position)
+        return self.next(), self._dataset.labels[rows]
 
     def state_dict(self) -> dict[str, Any]:
         return {"position": self._position}

@@ -23,7 +23,7 @@ class Operation(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("kind", "source", "target", "other", "mask", "rectify")),
         *((name, ctypes.c_int64) for name in ("pixels", "inputs", "outputs")),
         *((name, ctypes.c_void_p) for name in ("first_tap", "tap_pixel", "tap_value", "weights", "bias")),
-        ("kernel", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("kernel", "band")),
     )
 
 

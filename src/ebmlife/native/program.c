@@ -24,7 +24,6 @@
 #define PARTS (IMAGES / WIDTH)
 #define TILE (SUMS / PARTS) /* output channels at once */
 #define MOST_TAPS 16 /* of a mixture */
-#define BAND 32 /* pixels at a time, so that the part of the source that they read stays in cache */
 
 typedef float vector __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t bits __attribute__((vector_size(4 * WIDTH)));
@@ -50,6 +49,7 @@ typedef struct {
     const float *weights; /* [tile][kernel][input][output of the tile] */
     const float *bias;    /* or null */
     int64_t kernel;       /* places in the kernel */
+    int64_t band;         /* pixels at a time, so that the part of the source that they read stays in cache */
 } operation;
 
 int tile_size(void) { return TILE; }
@@ -137,7 +137,7 @@ static inline __attribute__((always_inline)) void mix(
 {
     const lanes *from[MOST_TAPS];
     float by[MOST_TAPS];
-#pragma GCC unroll 9
+#pragma GCC unroll 16
     for (int tap = 0; tap < taps; tap++) {
         from[tap] = maps + op->source + op->tap_pixel[op->first_tap[pixel] + tap] * op->outputs;
         by[tap] = ((const float *)op->tap_value)[op->first_tap[pixel] + tap];
@@ -147,7 +147,7 @@ static inline __attribute__((always_inline)) void mix(
         for (int part = 0; part < PARTS; part++) {
             int64_t at = pixel * op->outputs + channel;
             vector value = (vector){} + (!bare && op->bias ? op->bias[channel] : 0.0f);
-#pragma GCC unroll 9
+#pragma GCC unroll 16
             for (int tap = 0; tap < taps; tap++)
                 value = multiply_add(from[tap][channel].part[part], by[tap], value);
             if (bare)
@@ -165,7 +165,7 @@ static void mix_all(const operation *op, lanes *maps)
     for (int64_t pixel = 0; pixel < op->pixels; pixel++) {
         int taps = op->first_tap[pixel + 1] - op->first_tap[pixel];
         switch (taps) { /* the usual numbers, unrolled */
-            MIX_CASE(1) MIX_CASE(2) MIX_CASE(4) MIX_CASE(9)
+            MIX_CASE(1) MIX_CASE(2) MIX_CASE(4) MIX_CASE(6) MIX_CASE(8) MIX_CASE(9) MIX_CASE(12) MIX_CASE(16)
         default:
             mix(taps, 0, op, maps, pixel);
         }
@@ -179,8 +179,8 @@ static void run_one(const operation *op, lanes *maps)
         return;
     }
     if (op->kind == CONVOLVE) {
-        for (int64_t from = 0; from < op->pixels; from += BAND)
-            convolve_band(op, maps, from, from + BAND < op->pixels ? from + BAND : op->pixels);
+        for (int64_t from = 0; from < op->pixels; from += op->band)
+            convolve_band(op, maps, from, from + op->band < op->pixels ? from + op->band : op->pixels);
         return;
     }
     for (int64_t pixel = 0; pixel < op->pixels; pixel++)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +15,8 @@ from ebmlife.native.library import Operation, library
 from ebmlife.native.lowering import lower
 from ebmlife.native.steps import Step, Unsupported
 from ebmlife.native.winograd import accelerated
+
+_BAND_BYTES = 1 << 18  # of the source that a band of pixels reads: half of a usual cache of a core
 
 
 class Program:
@@ -108,6 +111,7 @@ class Program:
             weights=self._place(step.weight, size, tile=self._tile if taps else 0, transform=step.transform),
             bias=self._place(step.bias, step.outputs),
             kernel=step.places,
+            band=_band(step, bytes_each=4 * self._images),
         )
 
     def _place(
@@ -128,6 +132,17 @@ class _Packed:
     memory: Tensor
     tile: int  # outputs of a tile; 0: as they are
     transform: Tensor | None  # of the places of their kernel
+
+
+def _band(step: Step, *, bytes_each: int) -> int:
+    """How many pixels of a convolution's result to compute at a time: at most 32, fewer where they read too much."""
+    if step.taps is None:
+        return step.pixels
+    most = _BAND_BYTES // (bytes_each * max(step.inputs, 1))  # pixels of the source
+    band = min(32, step.pixels)
+    while band > 1 and len(np.unique(step.taps.pixel[: step.taps.first[band]])) > most:
+        band -= 1
+    return band
 
 
 def fingerprint(net: nn.Module) -> list[tuple[int, int]]:

@@ -1,15 +1,17 @@
 """Convolutions with fewer products: Winograd's minimal filtering, the same sums up to rounding.
 
 Along one dimension, two results of a kernel of three places need six products; read as differences and sums of the
-source they need four, and two results of a kernel of two places three instead of four. In two dimensions that is
-16 products instead of 36, and 9 instead of 16. A convolution of stride 2 is a sum of kernels of two places, one for
-each phase of the source; its backward pass is one such kernel for each phase of the result.
+source they need four; a kernel of two places needs three products for two results and five for four, instead of four
+and eight. In two dimensions that is 16 products instead of 36, 9 instead of 16, 25 instead of 64. A convolution of
+stride 2 is a sum of kernels of two places, one for each phase of the source; its backward pass is one such kernel for
+each phase of the result.
 
 Reading and writing are sums over taps with coefficients (Kind.MIX), the products are a convolution in which every place
 of the kernel is met once (Kind.CONVOLVE): nothing new for program.c.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -21,6 +23,8 @@ from ebmlife.native.steps import Convolution, Kind, Step
 from ebmlife.native.taps import Taps, collected
 
 FEWEST_CHANNELS = 48  # below, reading and writing cost as much as the products they save (measured at 32: equal)
+FEWEST_FOR_FOUR = 192  # channels from which kernels of two places pay with four results at a time (at 128: equal)
+_POINTS = (0, 1, -1, 2)  # a fifth, for four results of three places, was 4 % faster and lost two thirds of a digit
 _BAND_BYTES = 1 << 20  # of what is read for one band of tiles, for 16 images: stays in the outer caches
 
 Terms = dict[int, float]  # place: coefficient
@@ -38,48 +42,61 @@ class Filter:
 
 
 def three_places(*, flipped: bool) -> Filter:
-    """y[i] = sum over k = 0, 1, 2 of g[k] x[i + k - 1], two results at a time (g[2 - k] if flipped)."""
-    first, last = (2, 0) if flipped else (0, 2)
-    half = {first: 0.5, last: 0.5}
+    """y[i] = sum over k = 0, 1, 2 of g[k] x[i + k - 1] (g[2 - k] if flipped), two results at a time."""
+    reads, kernels, writes = _minimal([-1, 0, 1, 2], [2, 1, 0] if flipped else [0, 1, 2])
+    return Filter(2, reads, kernels, (0, 1, 2, 3), writes)
+
+
+def four_places_halving(*, results: int = 2) -> Filter:
+    """y[i] = sum over k = 0..3 of g[k] x[2 i + k - 1], `results` at a time: both phases p of the source (k = p, p + 2)
+    are kernels of two places, and their products go into the same sums."""
+    phases = [_minimal([2 * i + p - 1 for i in range(results + 1)], [p, p + 2]) for p in (0, 1)]
     return Filter(
-        step=2,
-        reads=({-1: 1, 1: -1}, {0: 1, 1: 1}, {0: -1, 1: 1}, {0: 1, 2: -1}),
-        kernels=({first: 1}, half | {1: 0.5}, half | {1: -0.5}, {last: 1}),
-        sums=(0, 1, 2, 3),
-        writes=({0: 1, 1: 1, 2: 1}, {1: 1, 2: -1, 3: -1}),
+        step=2 * results,
+        reads=tuple(reads for phase in phases for reads in phase[0]),
+        kernels=tuple(kernel for phase in phases for kernel in phase[1]),
+        sums=(*range(results + 1), *range(results + 1)),
+        writes=phases[0][2],
     )
 
 
-def four_places_halving() -> Filter:
-    """y[i] = sum over k = 0..3 of g[k] x[2 i + k - 1], two results at a time: both phases p of the source
-    (k = p, p + 2) are kernels of two places."""
-    filters = [_two_places([p - 1, p + 1, p + 3], [p, p + 2]) for p in (0, 1)]
+def four_places_doubling(*, results: int = 2) -> Filter:
+    """The backward pass of that: x[2 a] = g[3] y[a - 1] + g[1] y[a], x[2 a + 1] = g[2] y[a] + g[0] y[a + 1], both for
+    `results` places a at a time."""
+    phases = [_minimal([i + r - 1 for i in range(results + 1)], [3 - r, 1 - r]) for r in (0, 1)]
+    products = results + 1
+    shifted = [{at + products: by for at, by in terms.items()} for terms in phases[1][2]]
     return Filter(
-        step=4,
-        reads=tuple(reads for f in filters for reads in f[0]),
-        kernels=tuple(kernel for f in filters for kernel in f[1]),
-        sums=(0, 1, 2, 0, 1, 2),
-        writes=({0: 1, 1: 1}, {1: 1, 2: 1}),
+        step=results,
+        reads=tuple(reads for phase in phases for reads in phase[0]),
+        kernels=tuple(kernel for phase in phases for kernel in phase[1]),
+        sums=tuple(range(2 * products)),
+        writes=tuple(terms for both in zip(phases[0][2], shifted, strict=True) for terms in both),
     )
 
 
-def four_places_doubling() -> Filter:
-    """The backward pass of that: x[2 a] = g[3] y[a - 1] + g[1] y[a], x[2 a + 1] = g[2] y[a] + g[0] y[a + 1],
-    four results at a time."""
-    filters = [_two_places([r - 1, r, r + 1], [3 - r, 1 - r]) for r in (0, 1)]
-    return Filter(
-        step=2,
-        reads=tuple(reads for f in filters for reads in f[0]),
-        kernels=tuple(kernel for f in filters for kernel in f[1]),
-        sums=(0, 1, 2, 3, 4, 5),
-        writes=({0: 1, 1: 1}, {3: 1, 4: 1}, {1: 1, 2: 1}, {4: 1, 5: 1}),
-    )
+def _minimal(x: list[int], g: list[int]) -> tuple[tuple[Terms, ...], tuple[Terms, ...], tuple[Terms, ...]]:
+    """y[i] = sum over k of g[k] x[i + k] with one product for each x: what they read, their kernels, and the results.
+
+    Toom's and Cook's way of multiplying polynomials by their values at some points and at infinity, transposed: a
+    result takes the powers of each point, a kernel is its polynomial's value there, and a product reads what vanishes
+    at all other points.
+    """
+    points, results = _POINTS[: len(x) - 1], len(x) - len(g) + 1
+    reads, kernels = [], []
+    for point in points:
+        others = [other for other in points if other != point]
+        scale = math.prod(point - other for other in others)
+        reads.append(_terms(x, np.poly(others)[::-1]))
+        kernels.append(_terms(g, [point**k / scale for k in range(len(g))]))
+    reads.append(_terms(x, np.poly(points)[::-1]))
+    kernels.append({g[-1]: 1.0})
+    writes = [_terms(range(len(x)), [point**i for point in points] + [i == results - 1]) for i in range(results)]
+    return tuple(reads), tuple(kernels), tuple(writes)
 
 
-def _two_places(x: list[int], g: list[int]) -> tuple[tuple[Terms, ...], tuple[Terms, ...]]:
-    """Three products for x0 g0 + x1 g1 (the first two added) and x1 g0 + x2 g1 (the last two)."""
-    reads: tuple[Terms, ...] = ({x[0]: 1, x[1]: -1}, {x[1]: 1}, {x[1]: -1, x[2]: 1})
-    return reads, ({g[0]: 1}, {g[0]: 1, g[1]: 1}, {g[1]: 1})
+def _terms(places: Sequence[int], coefficients: Iterable[float]) -> Terms:
+    return {place: float(by) for place, by in zip(places, coefficients, strict=False) if by}
 
 
 def accelerated(steps: list[Step], sizes: dict[str, int]) -> tuple[list[Step], dict[str, int]]:
@@ -109,12 +126,14 @@ def _filter(step: Step) -> Filter | None:
     if conv is None or min(step.inputs, step.outputs) < FEWEST_CHANNELS:
         return None
     if (conv.kernel, conv.stride, conv.padding) == ((3, 3), 1, 1):
-        found = three_places(flipped=conv.backward)
+        found = [three_places(flipped=conv.backward)]
     elif (conv.kernel, conv.stride, conv.padding) == ((4, 4), 2, 1):
-        found = four_places_doubling() if conv.backward else four_places_halving()
+        halving_or_doubling = four_places_doubling if conv.backward else four_places_halving
+        many = min(step.inputs, step.outputs) >= FEWEST_FOR_FOUR
+        found = [halving_or_doubling(results=results) for results in ((4, 2) if many else (2,))]
     else:
         return None
-    return None if any(side % found.step for side in conv.source) else found
+    return next((one for one in found if not any(side % one.step for side in conv.source)), None)
 
 
 def _bands(step: Step, conv: Convolution, one: Filter) -> Iterator[tuple[Step, Step, Step]]:

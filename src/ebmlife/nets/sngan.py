@@ -1,4 +1,4 @@
-"""The SNGAN discriminator without normalisation as an energy, and the SNGAN generator.
+"""The SNGAN discriminator without normalisation as an energy, the discriminator itself, and the SNGAN generator.
 
 Block widths and which blocks change the resolution, as in the paper for 32, 64 and 128; 8 and 16 are the natural small
 versions of 32. Weights begin Glorot-uniform with zero biases, as the authors' do.
@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
 
 from ebmlife.errors import BadInput, at_least
 
@@ -107,6 +108,27 @@ class SNGANEnergy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h: Tensor = self.linear(F.relu(self.blocks(x)).mean((2, 3)))
+        return h.squeeze(1)
+
+
+class SNGANDiscriminator(nn.Module):
+    """D(x) = w . sum over pixels of relu(blocks(x)) + b, every layer's weight divided by its largest singular value.
+
+    The energy's blocks, with the sum of SNGAN where the energy has a mean: without it, a network that is Lipschitz
+    layer by layer could not reach the margins of the hinge loss.
+    """
+
+    def __init__(self, size: int = 32, width: int = 128, channels: int = 3) -> None:
+        super().__init__()
+        energy = SNGANEnergy(size, width, channels)
+        self.blocks, self.linear = energy.blocks, nn.Linear(energy.linear.in_features, 1)
+        glorot(self.linear)
+        for module in list(self.modules()):
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                spectral_norm(module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.linear(F.relu(self.blocks(x)).sum((2, 3)))
         return h.squeeze(1)
 
 

@@ -1,6 +1,17 @@
 """Named recipes."""
 
-from ebmlife.recipes import celeba, cifar10, digits, folder, imagenet, toy2d  # noqa: F401 (they register their recipes)
+from ebmlife.recipes import (  # noqa: F401 (they register their recipes)
+    celeba,
+    cifar10,
+    classifier,
+    digits,
+    folder,
+    gan,
+    imagenet,
+    midrun,
+    others,
+    toy2d,
+)
 from ebmlife.recipes.registry import get, names
 
 __all__ = ["get", "names"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ebmlife.recipe import Part, part
-from ebmlife.recipes.registry import ablated, compared, named
+from ebmlife.recipes.registry import ablated, compared, named, unannealed
 
 _CHECKPOINT = {"every": 1000, "keep": 2, "keep_every": 10_000}
 
@@ -43,6 +43,7 @@ def imagenet128_shortrun() -> dict[str, Any]:
 
 
 @named
+@unannealed
 def imagenet224_midrun() -> dict[str, Any]:
     """The paper's defensive energy of ImageNet at 224x224, to the last digit of its tables (needs GPUs).
 

@@ -29,6 +29,11 @@ def ablated(fields: Fields) -> Fields:
     return _varied(fields, {name: how for name, how in _ABLATIONS.items() if name != "no-prior" or with_prior})
 
 
+def unannealed(fields: Fields) -> Fields:
+    """Registers a recipe beside itself with its first learning rate to the end."""
+    return _varied(fields, {"no-anneal": _ABLATIONS["no-anneal"]})
+
+
 def _varied(fields: Fields, variants: dict[str, "_Variant"]) -> Fields:
     for suffix, (summary, changed) in variants.items():
         _RECIPES[f"{_name(fields)}-{suffix}"] = (f"{_name(fields)} {summary}.", partial(_changed, fields, changed))

@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import safe_open
 
 from ebmlife import checkpoint
-from ebmlife.recipe import Recipe
+from ebmlife.recipe import EBMRecipe, Recipe
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.life import Life
 
@@ -61,7 +61,7 @@ def _mixing(life: Life) -> list[Chart]:
 def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[Chart]:
     """The histogram of walks in the burn-in bank, and the arrivals, where chains mature. Healthy: both are flat."""
     newest = checkpoint.choose(run, None)
-    if recipe.chains.kind != "maturing" or newest is None:
+    if not isinstance(recipe, EBMRecipe) or recipe.chains.kind != "maturing" or newest is None:
         return []
     with safe_open(checkpoint.path(run, newest) / "tensors.safetensors", "pt") as tensors:
         ages = tensors.get_tensor("trainer/chains/burn_in/age").numpy()

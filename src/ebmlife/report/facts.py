@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from ebmlife import checkpoint
 from ebmlife.data.cifar10 import CLASSES
-from ebmlife.recipe import Recipe, flat
+from ebmlife.recipe import EBMRecipe, Recipe, flat
 
 _STARTS = {
     "uniform": "noise",
@@ -26,9 +26,19 @@ _CHAINS = {
     "persistent": "are kept in a bank between updates",
     "maturing": "ripen in a burn-in bank before they are learned from",
 }
+_METHODS = {
+    "ebm": "An energy",
+    "gan": "A generator, and the discriminator that it learned from,",
+    "classifier": "A classifier",
+    "score": "The score",
+    "flow": "A normalizing flow",
+    "recovery": "Energies given noisier images,",
+}
 _NETWORKS = {  # where their weights are in a checkpoint
-    "parameters of the energy": ("trainer/ebm/ema/",),
+    "parameters of the energy": ("trainer/ebm/ema/", "trainer/energy/ema/"),
     "of its generator": ("trainer/generator/ema/", "frozen_generator/"),
+    "of the discriminator": ("trainer/discriminator/ema/",),
+    "parameters": ("trainer/classifier/ema/", "trainer/score/ema/", "trainer/flow/ema/"),
 }
 
 
@@ -42,9 +52,12 @@ class Fact:
 def headline(recipe: Recipe, shape: Sequence[int] | None) -> str:
     """What the model is, in a sentence."""
     states = "" if not shape else "points of the plane: " if len(shape) == 1 else f"{_size(shape)} images: "
+    what = f"{_METHODS[recipe.method]} of {states}{_data(recipe)}."
+    if not isinstance(recipe, EBMRecipe):
+        return what
     start = _STARTS.get(recipe.start.kind, recipe.start.kind)
     chains = _CHAINS.get(recipe.chains.kind, f"are of the kind '{recipe.chains.kind}'")
-    return f"An energy of {states}{_data(recipe)}. Its training chains start from {start} and {chains}."
+    return f"{what} Its training chains start from {start} and {chains}."
 
 
 def _data(recipe: Recipe) -> str:
@@ -67,10 +80,12 @@ def facts(folder: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list
         count = parameters(folder, prefixes)
         if count:
             found.append(Fact(name, _short(count)))
-    steps = recipe.langevin.steps(max(update - 1, 0))
-    found.append(Fact("Langevin steps an update", f"{steps:,.0f}", f"of size {recipe.langevin.step_size:g}"))
+    if isinstance(recipe, EBMRecipe):
+        steps = recipe.langevin.steps(max(update - 1, 0))
+        found.append(Fact("Langevin steps an update", f"{steps:,.0f}", f"of size {recipe.langevin.step_size:g}"))
     if lines:
         found.append(Fact("training time", duration(seconds(lines)), "of updates alone"))
+    if lines and isinstance(recipe, EBMRecipe):
         found.append(Fact("image-steps", _short(image_steps(recipe, update)), "one image, one Langevin step"))
     return found
 
@@ -99,7 +114,7 @@ def seconds(lines: Sequence[dict[str, Any]]) -> float:
     return math.fsum(1 / line["updates_per_second"] for line in lines if line.get("updates_per_second"))
 
 
-def image_steps(recipe: Recipe, updates: int) -> int:
+def image_steps(recipe: EBMRecipe, updates: int) -> int:
     """Langevin steps of single images: batch x K, summed over updates; maturing chains walk a second batch."""
     steps = sum(int(recipe.langevin.steps(update)) for update in range(updates))
     if recipe.chains.kind != "maturing":

@@ -105,7 +105,7 @@ def _walked(
         steps=steps,
         step_size=recipe.langevin.step_size,
         data=build.DATA.make(recipe.data),
-        data_noise=recipe.data_noise,
+        data_noise=recipe.noise_learned,
         features=features,
         clip=recipe.langevin.clip,
         shown=chains if len(model.shape) == 1 else _SHOWN,

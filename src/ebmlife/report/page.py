@@ -32,6 +32,11 @@ _SECTIONS = {  # template: title in the navigation
     "training": "Training",
     "recipe": "Recipe",
 }
+_USES = {  # verdict: what the model is good for
+    "shortrun": "Use it to make new images with short chains. Longer ones leave the data.",
+    "midrun": "Use it to make new images, and to clean images before a classifier sees them.",
+    "longrun": "Use it as a density: its energy says how likely an image is. It makes and cleans images too.",
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,14 @@ class Page:
 def render(runs: Sequence[Run], *, live: bool = False, form: Form | None = None) -> Page:
     """The page of one run, or of several side by side; with a form where images of one's own can be tried."""
     context: dict[str, Any] = {"runs": runs, "figure": _life_chart(runs), "live": live, "today": facts.today()}
-    context |= {"longrun": LONGRUN, "form": form, "uploads": uploads, "replicas": REPLICAS, "verify": VERIFY}
+    context |= {
+        "longrun": LONGRUN,
+        "uses": _USES,
+        "form": form,
+        "uploads": uploads,
+        "replicas": REPLICAS,
+        "verify": VERIFY,
+    }
     sections = []
     for name, title in _SECTIONS.items():
         html = _environment().get_template(f"{name}.html").render(context).strip()

@@ -63,7 +63,8 @@ def _attack(folder: Path, classes: Sequence[str]) -> Attack | None:
     if not records:
         return None
     defended = {name: record for name, record in records.items() if record.settings["langevin_steps"]}
-    shown = next((name for name in records if (folder / name / "examples.safetensors").is_file()), "")
+    with_examples = [name for name in records if (folder / name / "examples.safetensors").is_file()]
+    shown = max(with_examples, key=lambda name: int(records[name].settings["langevin_steps"]), default="")
     examples = Examples.load(folder / shown / "examples.safetensors") if shown else None
     first = next(iter((defended or records).values()))
     return Attack(

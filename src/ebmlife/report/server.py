@@ -9,8 +9,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
+from socket import gethostname
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ebmlife.errors import BadInput
 from ebmlife.report.gather import gather
@@ -19,7 +20,6 @@ from ebmlife.report.trial import Defence, Trial
 from ebmlife.report.uploads import LARGEST, Form, Wish, decoded
 
 _FRESH = 1.0  # seconds for which a page is not made anew
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -65,6 +65,7 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, run: str | Path, *, host: str = "127.0.0.1", port: int = 0, desk: Desk | None = None) -> None:
         self.run, self.desk, self._lock = run, desk, threading.Lock()
+        self.host = host.lower()
         self._made: tuple[float, Page] | None = None
         self.page()  # a folder that is no run is said now
         try:
@@ -81,6 +82,10 @@ class PageServer(ThreadingHTTPServer):
     def private(self) -> bool:
         """Whether only this computer can reach it."""
         return ip_address(str(self.server_address[0])).is_loopback
+
+    def called(self, host: str | None) -> bool:
+        """Whether it is this server's name, or an IP number; another name may be a stranger's that points here."""
+        return host in ("localhost", self.host, gethostname().lower()) or _is_number(host)
 
     def page(self) -> Page:
         with self._lock:
@@ -106,8 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             sent = self._body() if body else b""  # read before anything is refused, or the answer would be lost
             self._check_origin()
-            path = urlsplit(self.path).path.removeprefix("/")
-            first, slash, rest = path.partition("/")
+            first, slash, rest = self._address().path.removeprefix("/").partition("/")
             route = routes.get(first + slash)
             if route is None:
                 raise Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
@@ -122,8 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _check_origin(self) -> None:
         """Other sites' pages, open in the same browser, must reach nothing here, whatever name they give this host."""
         host = self.headers.get("Host", "")
-        if self.server.private and _hostname(host) not in _LOOPBACK:
-            raise Refused(HTTPStatus.FORBIDDEN, "this page is only served to this computer")
+        if not self.server.called(_hostname(host)):
+            raise Refused(HTTPStatus.FORBIDDEN, "this page is only served under this computer's own address")
         origin = self.headers.get("Origin")
         if origin is not None and origin.partition("://")[2] != host:
             raise Refused(HTTPStatus.FORBIDDEN, "this page answers no other page")
@@ -157,11 +161,20 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.desk
 
     def _query(self) -> dict[str, str]:
-        return dict(parse_qsl(urlsplit(self.path).query, max_num_fields=20))
+        try:
+            return dict(parse_qsl(self._address().query, max_num_fields=20))
+        except ValueError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, "too much is asked for") from error
+
+    def _address(self) -> SplitResult:
+        try:
+            return urlsplit(self.path)
+        except ValueError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, "this is no address") from error
 
     def _body(self) -> bytes:
         text = self.headers.get("Content-Length", "")
-        if not (text.isascii() and text.isdigit()):
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "the size of the image must be said")
         size = int(text)
         if size <= LARGEST:
@@ -184,6 +197,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+def _is_number(host: str | None) -> bool:
+    try:
+        ip_address(host or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _hostname(host: str) -> str | None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebmlife import pictures
+from ebmlife import pictures, watch
 from ebmlife.report.charts import Chart, Line
 
 POINTS = 300  # of a curve: more than a screen can tell apart only weigh
-_CURVES = {  # column of the log: title, what is on the axis, what to look for
+_CURVES = {  # of Langevin's training; column of the log: title, what is on the axis, what to look for
     "energy_difference": (
         "Energy difference",
         "U(x+) - U(x-)",
@@ -30,7 +30,7 @@ _CURVES = {  # column of the log: title, what is on the axis, what to look for
 def curves(lines: Sequence[dict[str, Any]]) -> list[Chart]:
     """A chart for each column that the log has, means over neighbouring updates with their extremes."""
     charts = []
-    for name, (title, y_name, caption) in _CURVES.items():
+    for name, (title, y_name, caption) in _columns(lines).items():
         there = [line for line in lines if line.get(name) is not None]
         if len(there) > 1:
             y = np.array([line[name] for line in there], dtype=np.float64)
@@ -38,9 +38,16 @@ def curves(lines: Sequence[dict[str, Any]]) -> list[Chart]:
     return charts
 
 
+def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str, str]]:
+    if not lines or "gradient" in lines[0]:
+        return _CURVES
+    names = [name for name in lines[0] if name not in ("update", *watch.TIMES)]
+    return {name: (name.replace("_", " ").capitalize(), name.replace("_", " "), "") for name in names}
+
+
 def diagnostics(lines: Sequence[dict[str, Any]]) -> list[Chart]:
     """The lower half of the paper's diagnostic plot: how difference and gradient go together."""
-    if len(lines) < 2:
+    if len(lines) < 2 or "gradient" not in lines[0]:
         return []
     found = pictures.correlations(
         np.array([line["energy_difference"] for line in lines], dtype=np.float64),

@@ -53,6 +53,7 @@ const Charts = (() => {
 
   const lineColour = (i, many) => (many ? colour(`--line-${i % 6}`) : colour("--accent"));
   const dashes = [[], [6, 3], [2, 3], [8, 3, 2, 3], [4, 2], [1, 2]];
+  const dash = (i) => dashes[(i + Math.floor(i / 6)) % dashes.length]; // the seventh line is not drawn as the first
 
   function columns(spec, x, y) {
     const data = [moved(x, spec.x)];
@@ -72,7 +73,7 @@ const Charts = (() => {
         label: line.name,
         stroke,
         width: 2,
-        dash: many && !spec.bars ? dashes[i % dashes.length] : undefined,
+        dash: many && !spec.bars ? dash(i) : undefined,
         spanGaps: true,
         points: { show: spec.x.length < 40 && !spec.bars, size: 5, fill: stroke },
         ...(spec.bars ? bars(i, spec.lines.length, stroke) : {}),
@@ -243,13 +244,29 @@ const Charts = (() => {
     list.className = "legend";
     spec.lines.forEach((line, i) => {
       const item = document.createElement("li");
-      const swatch = document.createElement("span");
-      swatch.className = "swatch";
-      swatch.style.setProperty("--line", `var(--line-${i % 6})`);
-      item.append(swatch, line.name);
+      item.append(sample(spec, i), line.name);
       list.append(item);
     });
     figure.querySelector(".plot").before(list);
+  }
+
+  function sample(spec, i) {
+    if (spec.bars) {
+      const swatch = document.createElement("span");
+      swatch.className = "swatch";
+      swatch.style.setProperty("--line", `var(--line-${i % 6})`);
+      return swatch;
+    }
+    const space = "http://www.w3.org/2000/svg";
+    const picture = document.createElementNS(space, "svg");
+    const line = document.createElementNS(space, "path");
+    picture.setAttribute("viewBox", "0 0 28 8");
+    picture.setAttribute("aria-hidden", "true");
+    line.setAttribute("d", "M0 4H28");
+    line.setAttribute("stroke-dasharray", dash(i).join(" "));
+    line.style.stroke = `var(--line-${i % 6})`;
+    picture.append(line);
+    return picture;
   }
 
   function keys(box, plot, spec) {

@@ -13,21 +13,24 @@ const Live = (() => {
     if (section?.dataset.digest === fresh.digest) return section;
     const age = section ? Strips.age(section) : 0;
     const open = section ? [...section.querySelectorAll("details[open]")].map((it) => details(section).indexOf(it)) : [];
+    const focus = section ? reachable(section).indexOf(document.activeElement) : -1;
     if (section) Charts.clear(section);
     else {
       section = document.createElement("section");
       section.id = fresh.name;
       if (fresh.title) section.setAttribute("aria-labelledby", `${fresh.name}-title`);
+      main.append(section);
     }
     section.dataset.digest = fresh.digest;
     section.innerHTML = fresh.html;
-    main.append(section);
     open.forEach((i) => details(section)[i]?.setAttribute("open", ""));
     Charts.drawAll(section);
     Strips.start(section, age);
+    reachable(section)[focus]?.focus({ preventScroll: true }); // who reads with the keyboard stays where they were
     return section;
   }
 
+  const reachable = (section) => [...section.querySelectorAll("a, button, input, select, summary, [tabindex]")];
   const details = (section) => [...section.querySelectorAll("details")];
 
   function take(page) {

@@ -1,0 +1,96 @@
+"""Healthy and sick trainings, by real short runs: `make results-troubleshooting`.
+
+One recipe, and what becomes of it when one thing is wrong. Writes pictures and table of docs/troubleshooting.md.
+Minutes on two cores; stopped and called again, it goes on.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from tables import replace
+
+from ebmlife import build, checkpoint, pictures, recipes, run, watch
+from ebmlife.errors import Diverged
+from ebmlife.exam import diversity
+from ebmlife.recipe import Recipe, override
+
+ROOT = Path(__file__).parent.parent
+RUNS, PAGE = ROOT / "runs" / "results" / "troubleshooting", ROOT / "docs" / "troubleshooting.md"
+UPDATES, LAST, SAMPLES = 300, 100, 40
+
+
+@dataclass(frozen=True)
+class Case:
+    recipe: str
+    changes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        fields = "".join(f' --{name} "{value}"' for name, value in self.changes.items())
+        return f"ebmlife train {self.recipe} --updates {UPDATES}{fields}"
+
+    def resolved(self) -> Recipe:
+        common = {"updates": str(UPDATES), "checkpoint.every": "50", "workers": "0"}
+        return build.resolve(override(build.resolve(recipes.get(self.recipe)), common | self.changes))
+
+
+CASES = {
+    "healthy": Case("digits-shortrun"),
+    "too fast": Case("digits-shortrun", {"optimizer.learning_rate": "3e-2"}),
+    "too weak a walk": Case("digits-shortrun-noise", {"langevin.step_size": "0.005"}),
+    "collapse": Case(
+        "digits-shortrun-coop", {"generator.net.batch_norm": "false", "generator.optimizer.learning_rate": "1e-2"}
+    ),
+}
+
+
+def trained(case: Case, folder: Path, console: Console) -> str:
+    """Makes the run, or goes on with it; how it ended."""
+    try:
+        begun = folder.exists()
+        outcome = run.resume(folder, console=console) if begun else run.begin(case.resolved(), folder, console=console)
+    except Diverged as error:
+        return str(error).partition(";")[0]
+    if not outcome.finished:
+        raise SystemExit("stopped and saved; the same command goes on")
+    return "finished"
+
+
+def row(name: str, case: Case, console: Console) -> str:
+    folder = RUNS / name.replace(" ", "-")
+    ended = trained(case, folder, console)
+    lines = watch.read_log(folder / "log.jsonl")
+    difference, gradient = (np.array([line[key] for line in lines]) for key in ("energy_difference", "gradient"))
+    own = PAGE.parent / "troubleshooting" / folder.name
+    pictures.save(own.with_suffix(".png"), pictures.diagnostics(difference, gradient))
+    data = build.DATA.make(case.resolved().data)
+    spread = ""
+    if checkpoint.choose(folder, None) is not None:
+        samples = build.load(folder).sample(SAMPLES, seed=1)
+        pictures.save(own.with_name(f"{own.name}-samples.png"), pictures.grid(samples, columns=20))
+        spread = f"{diversity(samples) / diversity(data.take(torch.arange(1000))):.2f}"
+    lag = pictures.correlations(difference[-LAST:], gradient[-LAST:]).difference[1]
+    numbers = f"{difference[-LAST:].mean():+.2f} | {lag:+.2f} | {gradient[-LAST:].mean():.3g} | {spread}"
+    return f"| {name} | `{case.command}` | {numbers} | {ended} |"
+
+
+def main() -> None:
+    console = Console()
+    table = [
+        "| case | command | energy difference | its correlation at lag 1 | gradient | diversity | ended |",
+        "|---|---|---|---|---|---|---|",
+        *(row(name, case, console) for name, case in CASES.items()),
+    ]
+    text = (
+        f"Command: `make results-troubleshooting`. Seed 0; means over the last {LAST} updates; diversity of {SAMPLES} "
+        "samples relative to data.\n\n" + "\n".join(table)
+    )
+    replace(PAGE, "cases", text)
+    console.print("\n".join(table), markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Recipe -> live objects: the only place where names become classes.
+
+Each method has a module here with three functions, or an object with them: `resolve` completes a recipe, `training`
+makes all that a run needs, `model` makes a trained model of a run's state. The kinds of parts are in `parts`.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ebmlife import checkpoint, places
+from ebmlife.build import ebm, gan
+from ebmlife.build.classifier import Classifier
+from ebmlife.build.ebm import energy_of, networks, self_contained
+from ebmlife.build.flow import Flow
+from ebmlife.build.parts import CHAINS, DATA, GENERATORS, NETS, STARTS, find_device, fit_weights
+from ebmlife.build.recovery import Recovery
+from ebmlife.build.score import Score
+from ebmlife.build.training import Training, scope
+from ebmlife.distributed import ALONE, Ranks
+from ebmlife.errors import BadInput
+from ebmlife.model import Model
+from ebmlife.recipe import Recipe, as_ebm, validate
+
+__all__ = [
+    "CHAINS",
+    "DATA",
+    "GENERATORS",
+    "NETS",
+    "STARTS",
+    "Training",
+    "energy_of",
+    "find_device",
+    "fit_weights",
+    "load",
+    "networks",
+    "resolve",
+    "scope",
+    "self_contained",
+    "training",
+]
+
+
+class _Method(Protocol):
+    def resolve(self, recipe: Any) -> Recipe: ...
+    def training(self, recipe: Any, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training: ...
+    def model(
+        self, recipe: Any, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
+    ) -> Model: ...
+
+
+_METHODS: dict[str, _Method] = {
+    "ebm": ebm,
+    "gan": gan,
+    "classifier": Classifier(),
+    "score": Score(),
+    "flow": Flow(),
+    "recovery": Recovery(),
+}
+
+
+def resolve(recipe: Recipe) -> Recipe:
+    """The recipe with every part's options checked and complete: what is shown, saved and hashed."""
+    return _METHODS[recipe.method].resolve(recipe)
+
+
+def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None, ranks: Ranks = ALONE) -> Training:
+    """All that a run needs, or a rank's share of it; `resumed`: the checkpoint that weights will come from, instead of
+    from other runs."""
+    return _METHODS[recipe.method].training(recipe, resumed=resumed, ranks=ranks)
+
+
+def load(
+    run: str | Path,
+    *,
+    update: int | None = None,
+    averaged: bool = True,
+    device: str = "auto",
+    evaluation_temperature: float = 1.0,
+) -> Model:
+    """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights.
+
+    `run` is its folder, 'zoo:NAME' for one that comes with the package, or 'hf:user/model' for one on the hub.
+    `evaluation_temperature` divides the learned energy and its prior, but not the Gaussian term: 1.005 is what the
+    paper's authors sample their longrun models at.
+    """
+    folder = places.find(run)
+    at = checkpoint.choose(folder, update)
+    if at is None:
+        raise BadInput(f"{folder} holds no checkpoint; expected the folder of a run, as `ebmlife train --out` makes it")
+    if not evaluation_temperature > 0:
+        raise BadInput(f"the evaluation temperature must be above 0, got {evaluation_temperature}")
+    state, _ = checkpoint.load(checkpoint.path(folder, at))
+    recipe, shape = resolve(validate(state["recipe"])), tuple(state["shape"])
+    make = _METHODS[recipe.method].model
+    try:
+        model = make(recipe, state, averaged=averaged, shape=shape, device=find_device(device))
+        return model if evaluation_temperature == 1 else _tempered(model, evaluation_temperature)
+    except BadInput as error:
+        raise BadInput(f"{folder}: {error}") from error
+
+
+def _tempered(model: Model, temperature: float) -> Model:
+    return replace(model, energy=energy_of(model.net, as_ebm(model.recipe), model.prior, temperature))

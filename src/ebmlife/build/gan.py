@@ -1,0 +1,89 @@
+"""SNGANs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ebmlife.build.other import other_generator
+from ebmlife.build.parts import (
+    DATA,
+    DISCRIMINATORS,
+    GENERATORS,
+    STARTS,
+    deferred,
+    find_device,
+    fit_weights,
+    learner,
+    make_networks,
+)
+from ebmlife.build.training import Training, check_alone, weights_of
+from ebmlife.data import Batches, Dataset
+from ebmlife.distributed import Ranks
+from ebmlife.errors import BadInput
+from ebmlife.methods.gan import CriticEnergy, GANTrainer
+from ebmlife.model import Model
+from ebmlife.randomness import Streams
+from ebmlife.recipe import GANRecipe
+
+
+def resolve(recipe: GANRecipe) -> GANRecipe:
+    if recipe.generator.optimizer is None:
+        raise BadInput("generator.optimizer of a GAN must not be none: its generator learns")
+    generator = recipe.generator.model_copy(update={"net": GENERATORS.resolve(recipe.generator.net)})
+    parts = {kinds.field: kinds.resolve(getattr(recipe, kinds.field)) for kinds in (DATA, DISCRIMINATORS, STARTS)}
+    return recipe.model_copy(update={**parts, "generator": generator})
+
+
+def training(recipe: GANRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training:
+    check_alone(recipe, ranks)
+    assert recipe.generator.optimizer is not None
+    device = find_device(recipe.device)
+    dataset: Dataset = DATA.make(recipe.data)
+    streams = Streams(recipe.seed, device=device)
+    net, maker = _networks(recipe, dataset.shape, device)
+    if recipe.generator.run is not None and resumed is None:
+        fit_weights(maker, other_generator(recipe.generator.run), f"the generator of {recipe.generator.run}")
+    discriminator, generator = (
+        learner(net.train(), recipe.optimizer),
+        learner(maker.train(), recipe.generator.optimizer),
+    )
+    trainer = GANTrainer(
+        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers),
+        discriminator=discriminator,
+        generator=generator,
+        rng=streams["latents"],
+        discriminator_steps=recipe.discriminator_steps,
+        generator_batch=recipe.generator_batch or recipe.batch,
+        device=device,
+    )
+    averaged = discriminator.ema.eval(), generator.ema.eval()
+    return Training(trainer, streams, _model(recipe, *averaged, dataset.shape, device, lambda: dataset))
+
+
+def model(
+    recipe: GANRecipe, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
+) -> Model:
+    net, maker = _networks(recipe, shape, device)
+    for network, learned in ((net, "discriminator"), (maker, "generator")):
+        fit_weights(network, weights_of(state["trainer"][learned], averaged=averaged), "the checkpoint")
+    return _model(recipe, net, maker, shape, device, lambda: DATA.make(recipe.data))
+
+
+def _networks(recipe: GANRecipe, shape: tuple[int, ...], device: torch.device) -> tuple[nn.Module, nn.Module]:
+    chosen = (DISCRIMINATORS, recipe.net), (GENERATORS, recipe.generator.net)
+    net, maker = make_networks(*chosen, seed=recipe.seed, shape=shape, device=device)
+    return net, maker
+
+
+def _model(
+    recipe: GANRecipe,
+    net: nn.Module,
+    maker: nn.Module,
+    shape: tuple[int, ...],
+    device: torch.device,
+    dataset: Callable[[], Dataset],
+) -> Model:
+    start = deferred(STARTS, recipe.start, dataset, shape=shape, generator=maker)
+    return Model(net, CriticEnergy(net), maker, start, recipe, shape, device)

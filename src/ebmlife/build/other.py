@@ -1,0 +1,68 @@
+"""What a run takes of another one: its model, its generator's weights, its energy as a prior."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ebmlife import checkpoint, places, recipes
+from ebmlife.build.parts import NETS, of_image
+from ebmlife.errors import BadInput
+from ebmlife.model import Model
+from ebmlife.prior import FixedPrior, restored
+from ebmlife.recipe import EBMRecipe, Part, as_ebm
+
+
+def other_model(field: str, run: str, *, instead: str = "") -> Model:
+    """The model of the run that a field names; `instead`: what else can be done where there is none."""
+    from ebmlife.build import load  # of the package around: a run may name another
+
+    if checkpoint.choose(places.find(run), None) is None:
+        name = Path(run).name
+        known = name in recipes.names()
+        how = f"ebmlife train {name if known else 'RECIPE'} --out {run}"
+        raise BadInput(f"{field} {run} holds no checkpoint; make it first: {how}{instead}")
+    return load(run)
+
+
+def other_generator(origin: str) -> dict[str, Tensor]:
+    """The weights of another run's generator, or those in a file."""
+    if origin.endswith(".safetensors"):
+        try:
+            weights: dict[str, Tensor] = load_file(Path(origin).expanduser())
+            return weights
+        except (OSError, SafetensorError) as error:
+            raise BadInput(f"generator.run {origin}: cannot be read as safetensors ({error})") from error
+    instead = "; or begin with data: --start.kind data --generator none"
+    other = other_model("generator.run", origin, instead=instead).generator
+    if other is None:
+        raise BadInput(f"generator.run {origin} has no generator; name a run that has one")
+    return other.state_dict()
+
+
+def find_prior(
+    recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device, saved: dict[str, Any] | None
+) -> FixedPrior | None:
+    """The averaged energy of the run that the recipe names as its prior, or what a checkpoint saved of it."""
+    if recipe.prior is None:
+        return None
+    if saved is not None and saved["recipe"].get("prior") == recipe.prior.model_dump(mode="json"):
+        return restored_prior(saved, shape, device)
+    model = other_model("prior.run", recipe.prior.run)
+    if model.prior is not None:
+        raise BadInput(f"prior.run {recipe.prior.run} has a prior of its own; name a run without one")
+    if model.shape != shape:
+        raise BadInput(f"prior.run {recipe.prior.run} is of states {model.shape}, and the data are {shape}")
+    temperature = recipe.prior.temperature or as_ebm(model.recipe).temperature
+    return FixedPrior(model.net.to(device), model.recipe.net, temperature)
+
+
+def restored_prior(state: dict[str, Any], shape: tuple[int, ...], device: torch.device) -> FixedPrior | None:
+    def make(chosen: Part) -> nn.Module:
+        net: nn.Module = NETS.make(chosen, **of_image(shape)).to(device)
+        return net
+
+    return restored(state.get("prior"), make)  # older checkpoints know of none

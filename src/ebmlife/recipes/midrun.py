@@ -1,0 +1,98 @@
+"""Midrun recipes (Algorithm 3): energies whose chains keep an image's appearance for thousands of steps, for defence.
+
+A state is reborn with probability K / K_def when it is drawn, so that it lives K_def steps on average; the start is
+frozen, a GAN's generator or the data. `-no-anneal` keeps the first learning rate to the end, for the ablation.
+"""
+
+from typing import Any
+
+from ebmlife.recipe import part
+from ebmlife.recipes.registry import named, unannealed
+
+
+@named
+@unannealed
+def cifar10_midrun() -> dict[str, Any]:
+    """The paper's defensive energy of CIFAR-10, to the last digit of its tables (needs a GPU).
+
+    K_def is 2000 as its table of evaluation has it, while its text attacks with 1500; its table of training has p =
+    0.025, while K / K_def, and its text, would be 0.05. The tables are followed. Paper: with WideResNet-28-10, natural
+    accuracy 0.79, and 0.567 under attack at 8/255. Measured here: not yet.
+
+        ebmlife train cifar10-gan --out runs/cifar10-gan
+        ebmlife train cifar10-midrun --out runs/cifar10-midrun
+    """
+    return {
+        "updates": 150_000,
+        "batch": 128,
+        "data": part("cifar10"),
+        "data_noise": 2e-2,
+        "net": part("sngan", width=256),
+        "temperature": 1e-4,
+        "langevin": {"step_size": 1e-2, "steps": 100},
+        "start": part("generator"),
+        "chains": part("persistent", size=20_000, rejuvenate=0.025),
+        "optimizer": {"learning_rate": "gamma_anneal", "ema": 0.9999},
+        "generator": {
+            "net": part("sngan", width=256, latent=128, batch_norm=True),
+            "optimizer": None,
+            "run": "runs/cifar10-gan",
+        },
+        "sampling_steps": 2000,
+        "checkpoint": {"every": 1000, "keep": 2, "keep_every": 10_000},
+    }
+
+
+@named
+@unannealed
+def cifar10_midrun_small() -> dict[str, Any]:
+    """A defensive energy of CIFAR-10 with a narrow network, chains born from data: hours on two cores.
+
+    Not tuned yet.
+
+        ebmlife train cifar10-midrun-small --out runs/cifar10-midrun-small
+    """
+    steps, lifetime = 40, 1000
+    return {
+        "updates": 6000,
+        "batch": 64,
+        "flip": True,
+        "data": part("cifar10"),
+        "data_noise": 0.03,
+        "net": part("sngan", width=32),
+        "temperature": 1e-3,
+        "langevin": {"step_size": 0.015, "steps": steps},
+        "start": part("data"),
+        "chains": part("persistent", size=5000, rejuvenate=steps / lifetime),
+        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 2000, 3e-5 @ 4000, 1e-5 @ 5000"},
+        "sampling_steps": lifetime,
+        "watch": {"pictures_every": 250},
+        "checkpoint": {"every": 250},
+    }
+
+
+@named
+@unannealed
+def digits_midrun() -> dict[str, Any]:
+    """A defensive energy of the first 1,500 digits, chains born from data: minutes on two cores.
+
+    The step size is large: a chain must diffuse further than an attack of radius 0.12 reaches.
+
+        ebmlife train digits-midrun --out runs/digits-midrun
+    """
+    steps, lifetime = 40, 1000
+    return {
+        "updates": 2500,
+        "batch": 64,
+        "data": part("digits", train=True),
+        "data_noise": 0.08,
+        "net": part("sngan", width=32),
+        "temperature": 1e-2,
+        "langevin": {"step_size": 0.04, "steps": steps},
+        "start": part("data"),
+        "chains": part("persistent", size=2000, rejuvenate=steps / lifetime),
+        "optimizer": {"learning_rate": "1e-3, 3e-4 @ 1000, 1e-4 @ 1700, 3e-5 @ 2200"},
+        "sampling_steps": lifetime,
+        "watch": {"pictures_every": 500},
+        "checkpoint": {"every": 500},
+    }
