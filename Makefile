@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision results-troubleshooting face docs check format
+        results-stability results-precision results-defense results-troubleshooting face docs check format
 
 help:
 	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
@@ -49,6 +49,9 @@ results-fid: setup
 results-stability: setup
 	$(BIN)/python results/stability.py digits
 	$(BIN)/python results/stability.py cifar10
+
+results-defense: setup
+	$(BIN)/python results/defense.py
 
 results-precision: setup
 	$(BIN)/python results/precision.py

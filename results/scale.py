@@ -44,10 +44,9 @@ def main() -> None:
     titles = ("experiment", "T operations", "weights", "bank", "GB a device", "sent", "time sending", "hours")
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name in EXPERIMENTS:
-        if name in recipes.names():
-            recipe = build.resolve(recipes.get(name))
-            rate, _ = find_rate(sys.argv[1] if len(sys.argv) > 1 else "a100", recipe)
-            lines.append(row([estimate(recipe, devices=n) for n in DEVICES], rate))
+        recipe = build.resolve(recipes.get(name))
+        rate, _ = find_rate(sys.argv[1] if len(sys.argv) > 1 else "a100", recipe)
+        lines.append(row([estimate(recipe, devices=n) for n in DEVICES], rate))
     replace(PAGE, "experiments", "\n".join(lines))
 
 

@@ -75,6 +75,21 @@ def test_one_ranks_mistake_is_raised_by_all() -> None:
     assert [(type(error), str(error)) for error in found] == [(BadInput, "photo.jpg cannot be read")] * 2
 
 
+def _met(ranks: Ranks, folder: Path) -> list[int]:
+    """How many of three had come when this one left, at each of three meetings."""
+    there = []
+    for meeting in range(3):
+        time.sleep(0.2 * ((ranks.rank + meeting) % 3))  # another one is late each time
+        (folder / f"{meeting}-{ranks.rank}").touch()
+        ranks.meet()
+        there.append(len([*folder.glob(f"{meeting}-*")]))
+    return there
+
+
+def test_nobody_leaves_a_meeting_before_all_have_come(tmp_path: Path) -> None:
+    assert on_ranks(_met, tmp_path, count=3) == [[3, 3, 3]] * 3
+
+
 def _led(ranks: Ranks, file: Path) -> bool:
     with ranks.leading():
         there = file.exists()

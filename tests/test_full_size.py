@@ -17,6 +17,7 @@ PAPER = {  # recipe -> size of its images
     "cifar10-shortrun": 32,
     "celeba-shortrun": 64,
     "imagenet128-shortrun": 128,
+    "cifar10-midrun": 32,
     "imagenet224-midrun": 224,
     "cifar10-longrun": 32,
     "celeba-longrun": 64,

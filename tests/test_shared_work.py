@@ -23,7 +23,7 @@ from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, life_cycle
 from ebmlife.longwalk import long_walk
 
-EXAM = ["--steps", "150", "--chains", "8", "--batch", "3"]
+EXAM = ["--steps", "20", "--chains", "8", "--batch", "3"]
 ATTACK = [
     *("--classifier", "attacks.small:digits_net", "--threat", "linf:8/255", "--n", "7", "--k", "2", "--batch", "2"),
     *("--steps", "2", "--replicas", "2", "--verify", "3", "--evaluations", "2"),  # groups of three images
@@ -50,7 +50,7 @@ def test_the_exam_of_two_ranks_is_that_of_one(folder: Path, tmp_path: Path) -> N
     assert "note: " not in first[1]
     assert recorded(tmp_path / "one") == recorded(tmp_path / "two")
     again, _ = on_two("exam", str(folder), *EXAM, "--out", str(tmp_path / "two"))  # at once: it is finished
-    assert again[1].splitlines()[:5] == first[1].splitlines()[:5]
+    assert again[1] == first[1][first[1].index("8 chains") :]
 
 
 def test_ranks_without_work_are_said(folder: Path, tmp_path: Path) -> None:

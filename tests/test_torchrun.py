@@ -51,11 +51,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_first_rank_alone_speaks(tmp_path: Path) -> None:
-    first, second = on_two("train", "digits-shortrun", *FIELDS, "--updates", "2", "--out", str(tmp_path / "run"))
+    """And it alone watches: one line of the log an update, one board, one of each picture, one page."""
+    place, often = tmp_path / "run", ["--watch.pictures_every", "1", "--watch.tensorboard_every", "1"]
+    first, second = on_two("train", "digits-shortrun", *FIELDS, *often, "--updates", "2", "--out", str(place))
     assert first[0] == second[0] == 0
-    assert f"done: 2 updates in {tmp_path / 'run'}" in " ".join(first[1].split())
+    assert f"done: 2 updates in {place}" in " ".join(first[1].split())
     assert second[1:] == ("", "")
-    assert len(watch.read_log(tmp_path / "run" / "log.jsonl")) == 2
+    log = watch.read_log(place / "log.jsonl")
+    assert [line["update"] for line in log] == [1, 2]
+    assert all(line["data_seconds"] > 0 for line in log)
+    assert len([*(place / "tensorboard").iterdir()]) == 1
+    drawn = sorted(path.name for path in (place / "pictures").iterdir())
+    assert drawn == [f"{name}-{n:09d}.png" for name in ("bank", "generator", "samples") for n in (1, 2)]
+    assert _main("report", str(place), "--no-walk")[0] == 0
+    assert (place / "report.html").read_text().count("digits-shortrun") > 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Gradients go by PyTorch's own collectives: gloo between CPUs, NCCL between GPUs.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -79,8 +80,11 @@ class Ranks:
                 yield from made.values()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Within, each rank works by itself; if one makes a mistake or diverges, all of them raise it."""
+    def together(self, *, unevenly: bool = False) -> Iterator[None]:
+        """Within, each rank works by itself; if one makes a mistake or diverges, all of them raise it.
+
+        `unevenly`: some may be done hours before others.
+        """
         if self.count == 1:
             yield
             return
@@ -89,10 +93,24 @@ class Ranks:
             yield
         except (BadInput, OSError, Diverged) as error:
             mistake = error
+        if unevenly:
+            self.meet()
         said = b"" if mistake is None else (str(mistake) or type(mistake).__name__).encode()
         for message in filter(None, self._gather(_DIVERGED + said if isinstance(mistake, Diverged) else said)):
             kind = Diverged if message.startswith(_DIVERGED) else BadInput
             raise kind(message.removeprefix(_DIVERGED).decode()) from mistake
+
+    def meet(self) -> None:
+        """Waits for all ranks, however long: PyTorch's own messages give up after a while."""
+        if self.count == 1:
+            return
+        with _others_needed():
+            arrived = self.store.add("ebmlife/met", 1)
+            all_there = -(-arrived // self.count) * self.count  # nobody is at a later meeting before all were at this
+            pause = 0.001
+            while self.store.add("ebmlife/met", 0) < all_there:
+                time.sleep(pause)
+                pause = min(2 * pause, 1.0)
 
     @contextmanager
     def leading(self) -> Iterator[None]:

@@ -56,7 +56,8 @@ def _matrix(clock: Clock) -> Meter:
 def _own(recipe: EBMRecipe, clock: Clock) -> Meter:
     shape, device = shape_of(recipe.data), build.find_device(recipe.device)
     net, _ = build.networks(recipe.model_copy(update={"generator": None}), shape, device)
-    energy, x = build.energy_of(net, recipe), torch.rand(min(recipe.batch, _IMAGES), *shape, device=device)
+    states = min(recipe.batch, _IMAGES) if len(shape) == 3 else recipe.batch  # few points would cost as much as many
+    energy, x = build.energy_of(net, recipe), torch.rand(states, *shape, device=device)
     plain = {"generator": None, "prior": None, "chains": part("fresh"), "batch": 1}
     one = estimate(recipe.model_copy(update=plain)).walk / recipe.langevin.steps(0)
 

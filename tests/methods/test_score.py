@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from ebmlife import langevin
 from ebmlife.data import Batches, InMemory
-from ebmlife.energy import gradient
+from ebmlife.energy import curvature, gradient
 from ebmlife.errors import BadInput
 from ebmlife.learner import Learner
 from ebmlife.methods.score import ScoreEnergy, ScoreTrainer, annealed, geometric, score_loss
@@ -72,6 +72,27 @@ def test_the_energy_of_a_conservative_score_is_its_integral() -> None:
     expected = x.flatten(1).square().sum(1) / (2 * (SPREAD**2 + 0.3**2))
     torch.testing.assert_close(energy(x), expected)
     torch.testing.assert_close(gradient(energy, x), x / (SPREAD**2 + 0.3**2))
+
+
+class Turning(nn.Module):
+    """s(x) = -A x with an A that is not symmetric: the score of nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+        return -(x.flatten(1) @ self.matrix.T).view_as(x)
+
+
+def test_an_attacker_differentiates_through_a_score_that_no_energy_has() -> None:
+    energy = ScoreEnergy(Turning(), 0.3)
+    x, v = torch.randn(2, 3, 1, 2, 2)
+    torch.testing.assert_close(curvature(energy, x, v).flatten(1), v.flatten(1) @ energy.net.matrix.detach())
+    walked = x.clone().requires_grad_()
+    step = walked + 0.1**2 / 2 * energy.score(walked)
+    (exact,) = torch.autograd.grad(step, walked, v)
+    torch.testing.assert_close(v - 0.1**2 / 2 * curvature(energy, x, v), exact)
 
 
 def test_annealing_begins_with_the_largest_noise_and_ends_in_the_data() -> None:

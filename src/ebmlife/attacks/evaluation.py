@@ -73,7 +73,7 @@ def evaluate(
     groups = list(enumerate(torch.split(torch.arange(len(x)), group)))[ranks.part(-(-len(x) // group))]
     meter = Meter(sum(len(rows) for _, rows in groups), walks=attack.walks, final=steps + 2, watch=watch)
     tallies = []
-    with ranks.together():
+    with ranks.together(unevenly=True):  # broken images are soon done with
         for index, rows in groups:
             images, labels, names = x[rows], y[rows].cpu(), torch.tensor(ids)[rows]
             blank = Tally.blank(names, labels, images.cpu(), steps=steps, evaluations=evaluations)

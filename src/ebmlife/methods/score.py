@@ -87,6 +87,12 @@ class ScoreEnergy(nn.Module):
     def gradient(self, x: Tensor) -> Tensor:
         return -self.score(x)
 
+    def curvature(self, x: Tensor, v: Tensor) -> Tensor:
+        """v^T J of each state, J the Jacobian of the drift -s: what an attacker's gradient passes through."""
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            return torch.autograd.grad(-self.score(leaf), leaf, v)[0]
+
     def forward(self, x: Tensor) -> Tensor:
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         energy = torch.zeros(len(x), dtype=x.dtype, device=x.device)

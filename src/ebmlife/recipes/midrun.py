@@ -76,23 +76,25 @@ def cifar10_midrun_small() -> dict[str, Any]:
 def digits_midrun() -> dict[str, Any]:
     """A defensive energy of the first 1,500 digits, chains born from data: minutes on two cores.
 
-    The step size is large: a chain must diffuse further than an attack of radius 0.12 reaches.
+    The step size is large: a chain must diffuse further than an attack of radius 0.12 reaches. Measured here: 97 % of
+    natural test digits right, and 73 % under attack at that radius, where the classifier alone keeps 9 %; see
+    docs/results/defense.md.
 
         ebmlife train digits-midrun --out runs/digits-midrun
     """
-    steps, lifetime = 40, 1000
+    steps, lifetime = 20, 200
     return {
-        "updates": 2500,
+        "updates": 2000,
         "batch": 64,
         "data": part("digits", train=True),
         "data_noise": 0.08,
-        "net": part("sngan", width=32),
+        "net": part("sngan", width=16),
         "temperature": 1e-2,
         "langevin": {"step_size": 0.04, "steps": steps},
         "start": part("data"),
         "chains": part("persistent", size=2000, rejuvenate=steps / lifetime),
-        "optimizer": {"learning_rate": "1e-3, 3e-4 @ 1000, 1e-4 @ 1700, 3e-5 @ 2200"},
-        "sampling_steps": lifetime,
+        "optimizer": {"learning_rate": "1e-3, 3e-4 @ 1000, 1e-4 @ 1500, 3e-5 @ 1800", "ema": 0.99},
+        "sampling_steps": lifetime // 2,  # of the defence: what is trained for reaches further
         "watch": {"pictures_every": 500},
         "checkpoint": {"every": 500},
     }
