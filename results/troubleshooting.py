@@ -1,7 +1,7 @@
 """Healthy and sick trainings, by real short runs: `make results-troubleshooting`.
 
-A recipe and its comparisons, and what becomes of them when something is wrong. Writes pictures and table of docs/troubleshooting.md.
-Minutes on two cores; stopped and called again, it goes on.
+A recipe and its comparisons, and what becomes of them when something is wrong. Writes pictures and table of
+docs/troubleshooting.md. Minutes on two cores; stopped and called again, it goes on.
 """
 
 from dataclasses import dataclass, field
