@@ -1,7 +1,7 @@
 """Healthy and sick trainings, by real short runs: `make results-troubleshooting`.
 
-One recipe, and what becomes of it when one thing is wrong. Writes pictures and table of docs/troubleshooting.md.
-Minutes on two cores; stopped and called again, it goes on.
+A recipe and its comparisons, and what becomes of them when something is wrong. Writes pictures and table of
+docs/troubleshooting.md. Minutes on two cores; stopped and called again, it goes on.
 """
 
 from dataclasses import dataclass, field
@@ -77,19 +77,24 @@ def row(name: str, case: Case, console: Console) -> str:
         spread = f"{diversity(samples) / diversity(data.take(torch.arange(1000))):.2f}"
     lag = pictures.correlations(difference[-LAST:], gradient[-LAST:]).difference[1]
     numbers = f"{difference[-LAST:].mean():+.2f} | {lag:+.2f} | {gradient[-LAST:].mean():.3g} | {spread}"
-    return f"| {name} | `{case.command}` | {numbers} | {ended} |"
+    return f"| {name} | {numbers} | {ended} |"
+
+
+def _commands() -> str:
+    """As a block of code, each with its case."""
+    return "\n".join(f"    {case.command}  # {name}" for name, case in CASES.items())
 
 
 def main() -> None:
     console = Console()
     table = [
-        "| case | command | energy difference | its correlation at lag 1 | gradient | diversity | ended |",
-        "|---|---|---|---|---|---|---|",
+        "| case | energy difference | its correlation at lag 1 | gradient | diversity | ended |",
+        "|---|---|---|---|---|---|",
         *(row(name, case, console) for name, case in CASES.items()),
     ]
     text = (
         f"Command: `make results-troubleshooting`. Seed 0; means over the last {LAST} updates; diversity of {SAMPLES} "
-        "samples relative to data.\n\n" + "\n".join(table)
+        "samples relative to data.\n\n" + "\n".join(table) + "\n\n" + _commands()
     )
     replace(PAGE, "cases", text)
     console.print("\n".join(table), markup=False, highlight=False)
