@@ -84,7 +84,7 @@ def strong(defence: str, gradient: str) -> Piece:
 
 ENERGIES = ("midrun", "no-anneal", "shortrun", "score")
 MAIN = [bare(), *(strong(defence, mode) for mode in MODES for defence in ENERGIES)]
-RADII = [piece for r in (0.04, 0.08, RADIUS, 0.16, 0.2) for piece in (bare(radius=r), Piece(radius=r))]
+RADII = [piece for r in (0.04, 0.08, RADIUS, 0.16, 0.2, 0.5) for piece in (bare(radius=r), Piece(radius=r))]
 LENGTHS = [
     bare(),
     *(Piece(k=k) for k in (25, 50, K, 200, 400)),
@@ -188,8 +188,9 @@ def by_gradient(found: dict[Piece, Record]) -> str:
     for defence, title in TITLES.items():
         of_it = {piece.gradient: found[piece] for piece in MAIN if piece.defence == defence and piece in found}
         if of_it:
+            missing = "" if defence == BARE else "not run yet"
             natural = str(next(iter(of_it.values())).natural)
-            rows.append([title, natural, *(str(of_it[mode].verified) if mode in of_it else "" for mode in MODES)])
+            rows.append([title, natural, *(str(of_it[mode].verified) if mode in of_it else missing for mode in MODES)])
     return rows_of(("energy in front", "natural", *MODES), rows)
 
 
