@@ -26,7 +26,8 @@ def test_a_mixture_has_as_many_basins_as_modes_and_its_barriers_are_those_betwee
     toy = Mixture(count=5, radius=0.7, scale=0.1)
     x = toy.sample(60, rng=torch.Generator().manual_seed(0))
     found = basins(lambda x: -toy.log_density(x), x, step_size=0.05, steps=50)
-    assert len(found.minima) == 5 and sum(found.sizes) == 60
+    assert len(found.minima) == 5
+    assert sum(found.sizes) == 60
     assert torch.equal(torch.cdist(found.minima.double(), toy.modes).min(1).values < 5e-3, torch.ones(5).bool())
     same = toy.region(x)[:, None] == toy.region(x)
     assert torch.equal(found.basin[:, None] == found.basin, same)
@@ -40,17 +41,21 @@ def test_basins_join_by_the_lowest_way_and_shallow_ones_are_part_of_those_that_t
     x = torch.tensor([[-1.1, 0.0], [-0.9, 0.0], [0.1, 0.0], [0.9, 0.0], [1.1, 0.0]])
     found = basins(walls, x, step_size=0.05, steps=200)
     assert found.energies.tolist() == pytest.approx([0, 1, 2], abs=0.02)
-    assert found.basin.tolist() == [0, 0, 1, 2, 2] and found.sizes == [2, 1, 2]
+    assert found.basin.tolist() == [0, 0, 1, 2, 2]
+    assert found.sizes == [2, 1, 2]
     assert [(merge.lower, merge.higher) for merge in found.merges] == [(1, 2), (0, 1)]
     assert [merge.height for merge in found.merges] == pytest.approx([4, 5], abs=0.2)
     deeper = basins(walls, x, step_size=0.05, steps=200, depth=3.0)  # the third is 2 deep
-    assert deeper.basin.tolist() == [0, 0, 1, 1, 1] and len(deeper.merges) == 1
+    assert deeper.basin.tolist() == [0, 0, 1, 1, 1]
+    assert len(deeper.merges) == 1
 
 
 def test_one_bowl_is_one_basin_however_many_states_go_down() -> None:
     found = basins(gaussian(0.5), torch.randn(20, 1, 2, 2), step_size=0.3, steps=50)
-    assert found.minima.shape == (1, 1, 2, 2) and found.merges == []
-    assert found.minima.abs().max() < 1e-2 and found.sizes == [20]
+    assert found.minima.shape == (1, 1, 2, 2)
+    assert found.merges == []
+    assert found.minima.abs().max() < 1e-2
+    assert found.sizes == [20]
 
 
 def test_barriers_are_the_highest_energies_between() -> None:

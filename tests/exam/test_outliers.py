@@ -16,7 +16,9 @@ def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half() -> None:
     )
     pairs = (outside[:, None] > inside).double() + (outside[:, None] == inside).double() / 2
     assert auroc(inside, outside) == pytest.approx(pairs.mean().item())
-    assert auroc(inside, inside + 10) == 1 and auroc(inside, inside - 10) == 0 and auroc(inside, inside) == 0.5
+    assert auroc(inside, inside + 10) == 1
+    assert auroc(inside, inside - 10) == 0
+    assert auroc(inside, inside) == 0.5
     with pytest.raises(BadInput, match="both sides"):
         auroc(inside, torch.empty(0))
 
@@ -34,6 +36,7 @@ def test_strangers_keep_what_they_should_of_the_data() -> None:
 def test_a_bowl_tells_noise_and_far_data_but_no_order_of_pixels() -> None:
     data, rng = 0.1 * torch.randn(200, 1, 4, 4), torch.Generator().manual_seed(0)
     found = detect(gaussian(0.1), data, data_noise=0.0, rng=rng, others={"far": data + 1})
-    assert found["noise"] == 1 and found["far"] == 1
+    assert found["noise"] == 1
+    assert found["far"] == 1
     assert found["shuffled"] == pytest.approx(0.5, abs=1e-3)
     assert found["blended"] < 0.1
