@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision check format
+        results-stability results-precision results-density results-density-toys results-density-digits check format
 
 help:
 	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
@@ -48,6 +48,14 @@ results-fid: setup
 results-stability: setup
 	$(BIN)/python results/stability.py digits
 	$(BIN)/python results/stability.py cifar10
+
+results-density: results-density-toys results-density-digits
+
+results-density-toys: setup
+	$(BIN)/python results/density_toys.py
+
+results-density-digits: setup
+	$(BIN)/python results/density_digits.py
 
 results-precision: setup
 	$(BIN)/python results/precision.py
