@@ -83,13 +83,16 @@ def table(folders: dict[str, Path], cycles: dict[str, LifeCycle]) -> str:
     some = next(iter(cycles.values()))
     low, high = (f"{some.ranges[name][0]:.3f} to {some.ranges[name][1]:.3f}" for name in ("outside", "contrast"))
     chance = "{:.1f} to {:.1f}".format(*some.ranges["distance"])
+    head = (
+        f"| model | recipe | distance at {MIDRUN:,} | at {STEPS:,} | ratio | outside | contrast | verdict, stable to | "
+        "AUROC noise / constant / shuffled / blended | minutes | recipe hash |\n"
+    )
     return (
         f"Command: `make results-density-digits`. Seed 0; {CHAINS} chains from data, {STEPS:,} steps; the distance is "
         f"`{some.settings['distance']}`.\nRange of as many data: distance {chance}, outside {low}, contrast {high}.\n\n"
-        f"| model | recipe | distance at {MIDRUN:,} | at {STEPS:,} | ratio | outside | contrast | verdict, stable to | "
-        "AUROC noise / constant / shuffled / blended | minutes | recipe hash |\n"
-        + "|---" * 11
-        + "|\n"
+        + head
+        + "|---" * head.count(" | ")
+        + "|---|\n"
         + "\n".join(rows)
     )
 

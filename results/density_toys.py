@@ -1,6 +1,7 @@
 """The figures of the plane in docs/results/density.md, by real runs: `make results-density-toys`.
 
-Stopped and called again, it goes on. Runs lie in runs/results/density; a run that is finished and scored is not touched again.
+Stopped and called again, it goes on. Runs lie in runs/results/density; a run that is finished and scored is not touched
+again.
 """
 
 import json

@@ -39,13 +39,13 @@ def _from_data() -> dict[str, Any]:
     """What the digits' longer lengths share: a smooth energy, a Gaussian term, noise on the data, chains from data."""
     return {
         "updates": 2000,
-        "batch": 64,
+        "batch": 100,
         "data": part("digits"),
-        "data_noise": 0.1,
+        "data_noise": 0.15,
         "net": part("perceptron", width=128, depth=2),
-        "temperature": 2e-2,
+        "temperature": 0.1,
         "tau": 1.0,
-        "langevin": {"step_size": 0.05, "steps": 20},
+        "langevin": {"step_size": 0.075, "steps": 20},
         "start": part("data"),
         "optimizer": {"learning_rate": "1e-3, 3e-4 @ 1000, 1e-4 @ 1500, 1e-5 @ 1800", "momentum": 0.0, "ema": 0.99},
         "watch": {"pictures_every": 500},

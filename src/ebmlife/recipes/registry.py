@@ -85,7 +85,7 @@ _LENGTHS: dict[str, _Variant] = {
         lambda base: {
             "chains": part(
                 "maturing",
-                size=4 * base["batch"],  # modes have their share of so many chains, but for chance
+                size=2 * base["batch"],  # modes have their share of so many chains, but for chance
                 burn_in_size=base["batch"],
                 mature=1000 // base["langevin"]["steps"],
             ),

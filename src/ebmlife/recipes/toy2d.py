@@ -14,7 +14,7 @@ from ebmlife.recipes.registry import lengthened, named
 
 def _shortrun(toy: str, *, scale: float, step_size: float, bandwidth: float) -> dict[str, Any]:
     return {
-        "updates": 700,
+        "updates": 1000,
         "batch": 256,
         "data": part("toy", name=toy, scale=scale),
         "net": part("perceptron", width=64, depth=2, fourier=32, bandwidth=bandwidth),
@@ -23,10 +23,10 @@ def _shortrun(toy: str, *, scale: float, step_size: float, bandwidth: float) -> 
         "langevin": {"step_size": step_size, "steps": 10, "clip": 0.1},
         "start": part("uniform"),
         "chains": part("fresh"),
-        "optimizer": {"learning_rate": "2e-3, 1e-3 @ 200, 3e-4 @ 400, 1e-4 @ 600", "momentum": 0.0, "ema": 0.99},
+        "optimizer": {"learning_rate": "2e-3, 1e-3 @ 400, 3e-4 @ 700, 1e-4 @ 900", "momentum": 0.0, "ema": 0.995},
         "sampling_steps": 10,
         "watch": {"pictures": 500},
-        "checkpoint": {"every": 350},
+        "checkpoint": {"every": 500},
     }
 
 
