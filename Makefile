@@ -6,11 +6,12 @@ BIN := .venv/bin
         results-stability results-precision results-density results-density-toys results-density-digits check format
 
 help:
-	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
+	@echo "make demo    the three lengths of chain on the embedded digits, and a page of what came of it (minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make test-full   one update of every experiment of the paper at full size (gigabytes)"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
+	@echo "make results-density    the runs behind docs/results/density.md (resumable)"
 	@echo "make check   lint, formatting and types"
 	@echo "make setup   only the set-up: .venv with the package and its tools"
 
