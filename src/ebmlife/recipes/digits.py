@@ -36,18 +36,18 @@ def digits_shortrun() -> dict[str, Any]:
 
 
 def _from_data() -> dict[str, Any]:
-    """What the digits' longer lengths share: a smooth energy, a Gaussian term, noise on the data, chains from data."""
+    """What the longer lengths share: a narrow network, a Gaussian term, noise on the data, chains from data."""
     return {
-        "updates": 2000,
-        "batch": 100,
+        "updates": 1000,
+        "batch": 64,
         "data": part("digits"),
-        "data_noise": 0.15,
-        "net": part("perceptron", width=128, depth=2),
-        "temperature": 0.1,
+        "data_noise": 0.1,
+        "net": part("sngan", width=16),
+        "temperature": 1e-2,
         "tau": 1.0,
-        "langevin": {"step_size": 0.075, "steps": 20},
+        "langevin": {"step_size": 0.05, "steps": 20},
         "start": part("data"),
-        "optimizer": {"learning_rate": "1e-3, 3e-4 @ 1000, 1e-4 @ 1500, 1e-5 @ 1800", "momentum": 0.0, "ema": 0.99},
+        "optimizer": {"learning_rate": "1e-3, 3e-4 @ 500, 1e-4 @ 750, 1e-5 @ 900", "ema": 0.99},
         "watch": {"pictures_every": 500},
         "checkpoint": {"every": 500},
     }
@@ -75,9 +75,10 @@ def digits_longrun() -> dict[str, Any]:
     ebmlife exam runs/digits-longrun
     """
     return _from_data() | {
-        "updates": 4000,
+        "updates": 1000,
         "prior": {"run": "runs/digits-prior"},
-        "chains": part("maturing", size=500, burn_in_size=250, mature=100),
-        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 1500, 1e-5 @ 2500, 1e-6 @ 3500", "momentum": 0.0, "ema": 0.99},
-        "sampling_steps": 2000,
+        "chains": part("maturing", size=300, burn_in_size=150, mature=50),
+        "optimizer": {"learning_rate": "5e-4, 1e-4 @ 400, 1e-5 @ 700, 1e-6 @ 900", "ema": 0.99},
+        "sampling_steps": 1000,
+        "checkpoint": {"every": 250},
     }
