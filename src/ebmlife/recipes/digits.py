@@ -75,10 +75,10 @@ def digits_longrun() -> dict[str, Any]:
     ebmlife exam runs/digits-longrun
     """
     return _from_data() | {
-        "updates": 1000,
+        "updates": 1400,
         "prior": {"run": "runs/digits-prior"},
-        "chains": part("maturing", size=300, burn_in_size=150, mature=50),
-        "optimizer": {"learning_rate": "5e-4, 1e-4 @ 400, 1e-5 @ 700, 1e-6 @ 900", "ema": 0.99},
+        "chains": part("maturing", size=300, burn_in_size=150, mature=150),
+        "optimizer": {"learning_rate": "5e-4, 1e-4 @ 500, 1e-5 @ 1000, 1e-6 @ 1250", "ema": 0.99},
         "sampling_steps": 1000,
-        "checkpoint": {"every": 250},
+        "checkpoint": {"every": 350},
     }
