@@ -20,7 +20,7 @@ def together(cycles: Mapping[str, LifeCycle], *, chains: int = 3) -> Image.Image
     figure = pictures.blank(max(7.0, 0.9 * len(columns)), 3.2 + len(cycles) * (0.9 * chains + 0.3))
     axes = figure.subplots(1 + len(cycles), 1, height_ratios=[3.2, *[0.9 * chains + 0.3] * len(cycles)])
     for name, cycle in cycles.items():
-        label = f"{name}: {cycle.verdict}"
+        label = f"{name}, like the data to step {cycle.stable_until:,}"
         axes[0].plot(cycle.steps, [math.nan if d is None else d for d in cycle.figures["distance"]], label=label)
     axes[0].axhspan(*first.ranges["distance"], color="grey", alpha=0.3, label="data")
     axes[0].set_xscale("symlog", linthresh=1)
