@@ -5,6 +5,7 @@ called again, it goes on; what is trained and examined is not touched again.
 """
 
 import json
+import math
 from pathlib import Path
 
 from rich.console import Console
@@ -52,14 +53,13 @@ def examined(folder: Path, out: Path, *, steps: int = STEPS, chains: int = CHAIN
 
 
 def at(cycle: LifeCycle, name: str, step: int) -> float:
-    value = cycle.figures[name][cycle.steps.index(step)]
-    assert value is not None
-    return value
+    """NaN where the chains had diverged before."""
+    value = cycle.figures[name][cycle.steps.index(step)] if step in cycle.steps else None
+    return math.nan if value is None else value
 
 
 def row(name: str, recipe: str, folder: Path, cycle: LifeCycle) -> str:
-    last = cycle.steps[-1]
-    early, late = at(cycle, "distance", MIDRUN), at(cycle, "distance", last)
+    early, late = at(cycle, "distance", MIDRUN), at(cycle, "distance", STEPS)
     outliers = json.loads((folder / "exam" / "outliers.json").read_text())["auroc"]
     minutes = sum(1 / line["updates_per_second"] for line in watch.read_log(folder / "log.jsonl")) / 60
     cells = [
@@ -68,8 +68,8 @@ def row(name: str, recipe: str, folder: Path, cycle: LifeCycle) -> str:
         f"{early:.1f}",
         f"{late:.1f}",
         f"{late / early:.2f}",
-        f"{at(cycle, 'outside', last):.3f}",
-        f"{at(cycle, 'contrast', last):.3f}",
+        f"{at(cycle, 'outside', STEPS):.3f}",
+        f"{at(cycle, 'contrast', STEPS):.3f}",
         f"{cycle.verdict}, {cycle.stable_until:,}",
         " / ".join(f"{value:.2f}" for value in outliers.values()),
         f"{minutes:.1f}",
@@ -98,11 +98,11 @@ def table(folders: dict[str, Path], cycles: dict[str, LifeCycle]) -> str:
 
 
 def draw(cycles: dict[str, LifeCycle]) -> None:
-    steps = next(iter(cycles.values())).steps
-    shown = [
-        Panel(figure, {name: cycle.figures[figure] for name, cycle in cycles.items()}, band, figure == "distance")
-        for figure, band in ((f, next(iter(cycles.values())).ranges[f]) for f in ("distance", "outside", "contrast"))
-    ]
+    longest = max(cycles.values(), key=lambda cycle: len(cycle.steps))  # those that diverged have fewer
+    steps, shown = longest.steps, []
+    for figure in ("distance", "outside", "contrast"):
+        lines = {name: [*cycle.figures[figure], *[None] * len(steps)][: len(steps)] for name, cycle in cycles.items()}
+        shown.append(Panel(figure, lines, longest.ranges[figure], figure == "distance"))
     pictures.save(PAGE.with_name("density-digits-curves.png"), pictures.panels(steps, shown, title="chains from data"))
     three = {name: cycles[name] for name in LENGTHS if name in cycles}
     pictures.save(PAGE.with_name("density-digits.png"), together(three))
