@@ -34,9 +34,10 @@ def test_strangers_keep_what_they_should_of_the_data() -> None:
 
 
 def test_a_bowl_tells_noise_and_far_data_but_no_order_of_pixels() -> None:
-    data, rng = 0.1 * torch.randn(200, 1, 4, 4), torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
+    data = 0.1 * torch.randn(200, 1, 4, 4, generator=rng)
     found = detect(gaussian(0.1), data, data_noise=0.0, rng=rng, others={"far": data + 1})
     assert found["noise"] == 1
     assert found["far"] == 1
     assert found["shuffled"] == pytest.approx(0.5, abs=1e-3)
-    assert found["blended"] < 0.1
+    assert found["blended"] < 0.2  # means of two have half the variance, and so half the energy
