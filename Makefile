@@ -3,14 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision results-defense results-troubleshooting face docs check format
+        results-stability results-precision results-defense results-density results-density-toys results-density-digits \
+        results-troubleshooting face docs check format
 
 help:
-	@echo "make demo    train on the embedded digits and open a page of what came of it (minutes)"
+	@echo "make demo    the three lengths of chain on the embedded digits, and a page of what came of it (minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make test-full   one update of every experiment of the paper at full size (gigabytes)"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
+	@echo "make results-density    the runs behind docs/results/density.md (resumable)"
 	@echo "make docs    the documentation as a site, in site/"
 	@echo "make check   lint, formatting and types"
 	@echo "make setup   only the set-up: .venv with the package and its tools"
@@ -52,6 +54,14 @@ results-stability: setup
 
 results-defense: setup
 	$(BIN)/python results/defense.py
+
+results-density: results-density-toys results-density-digits
+
+results-density-toys: setup
+	$(BIN)/python results/density_toys.py
+
+results-density-digits: setup
+	$(BIN)/python results/density_digits.py
 
 results-precision: setup
 	$(BIN)/python results/precision.py

@@ -120,6 +120,23 @@ def test_anything_that_a_function_returns_can_sit_it(subjects: str, tmp_path: Pa
     assert ("energy" in cycle.figures) == (name != "score")
 
 
+def test_basins_and_outliers_follow_an_exam_that_is_there(trained: Path, tmp_path: Path, capsys: Capture) -> None:
+    command = ["exam", str(trained), "--out", str(tmp_path), *SHORT]
+    assert main(command) == 0
+    before = (tmp_path / "life-cycle.json").stat().st_mtime_ns
+    assert main([*command, "--basins", "--basin-depth", "5", "--outliers"]) == 0
+    assert (tmp_path / "life-cycle.json").stat().st_mtime_ns == before
+    said = capsys.readouterr().out
+    found = json.loads((tmp_path / "basins.json").read_text())
+    assert sum(found["sizes"]) == len(found["basin"]) == 8
+    assert len(found["merges"]) == len(found["energies"]) - 1
+    assert f"8 chains lie in {len(found['sizes'])} basins" in said
+    assert (tmp_path / "basins.png").stat().st_size > 0
+    scores = json.loads((tmp_path / "outliers.json").read_text())["auroc"]
+    assert set(scores) == {"noise", "constant", "shuffled", "blended"}
+    assert f"noise {scores['noise']:.3f}" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -136,6 +153,9 @@ def test_anything_that_a_function_returns_can_sit_it(subjects: str, tmp_path: Pa
         (["{run}", "--out", "out", "--update", "9"], "no checkpoint at update 9"),
         (["{run}", "--out", "out", "--evaluation-temperature", "0"], "evaluation temperature must be above 0"),
         (["{run}", "--out", "out", "--step-size", "-1"], "step_size above 0"),
+        (["{module}:narrow", "--out", "out", "--outliers"], "--outliers is for images"),
+        (["{module}:score", "--out", "out", "--basins"], "need an energy, and the target is a score alone"),
+        (["{run}", "--out", "out", "--basins", "--basin-depth", "0"], "--basin-depth must be above 0, got 0.0"),
         (["{run}", "--chians", "3"], "did you mean '--chains'"),
     ],
 )

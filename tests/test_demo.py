@@ -7,6 +7,7 @@ from conftest import small_digits
 from PIL import Image
 from rich.console import Console
 
+import ebmlife
 from ebmlife import demo
 from ebmlife.cli import main
 from ebmlife.data import digits
@@ -34,7 +35,14 @@ def test_the_demo_makes_what_it_names_and_never_overwrites(tmp_path: Path, capsy
     rows = ["mean pixel", "contrast", "diversity", "kinds of digit", "of each kind", "energy difference"]
     assert all(row in text for row in rows)
     assert f"ebmlife sample {folder} --n 400" in text
-    assert text.startswith("What will happen, in about three minutes")
+    assert text.startswith("What will happen, in about five minutes")
+    assert "Shortrun, trained here" in text
+    assert "Longrun, loaded: zoo:digits-longrun" in text
+    assert (folder / "midrun" / "checkpoints" / "000000006").exists()
+    assert ebmlife.load(folder / "longrun").prior is not None
+    assert all(f"{name}: stable until step" in text for name in ("shortrun", "midrun", "longrun"))
+    with Image.open(folder / "life-cycles.png") as picture:
+        assert picture.height > picture.width / 2
     assert text.splitlines()[-1].endswith(str(folder / "report.html"))
     page = (folder / "report.html").read_text()
     assert "Life cycle" in page

@@ -13,14 +13,19 @@ from ebmlife.randomness import Streams
 from ebmlife.recipe import Recipe, override, part
 from ebmlife.starts import Born, Uniform
 
-LAYERS = [(2, 128), (128, 128), (128, 128), (128, 1)]  # of toy-mixture
+LAYERS = [(2, 128), (128, 128), (128, 128), (128, 1)]  # of the toy below
+TOY = {
+    **{"net.fourier": "0", "net.width": "128", "net.depth": "3", "chains.size": "5000", "langevin.steps": "20"},
+    **{"updates": "3000", "sampling_steps": "1000"},
+}
 FORWARD = sum(2 * a * b for a, b in LAYERS)
 WEIGHTS = sum(a * b + b for a, b in LAYERS)
 
 
 def toy(**changes: str) -> Recipe:
     given = {name.replace("__", "."): value for name, value in changes.items()}
-    return build.resolve(override(build.resolve(recipes.get("toy-mixture")), given))
+    base = build.resolve(override(build.resolve(recipes.get("toy-mixture-midrun")), TOY))
+    return build.resolve(override(base, given))
 
 
 def test_operations_of_a_perceptron() -> None:

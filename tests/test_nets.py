@@ -177,3 +177,14 @@ def test_fourier_features_are_fixed_saved_and_let_energies_be_narrow() -> None:
     angles = x @ net.directions
     expected = net.layers(torch.cat([x, angles.sin(), angles.cos()], 1)).squeeze(1)
     torch.testing.assert_close(net(x), expected)
+
+
+@pytest.mark.parametrize("fourier", [0, 5])
+def test_a_perceptrons_own_gradient_is_that_of_autograd(fourier: int) -> None:
+    torch.manual_seed(0)
+    net = PerceptronEnergy((1, 2, 3), width=8, depth=2, fourier=fourier)
+    x = torch.randn(4, 1, 2, 3, requires_grad=True)
+    (expected,) = torch.autograd.grad(net(x).sum(), x)
+    own = net.gradient(x)
+    torch.testing.assert_close(own, expected)
+    assert not own.requires_grad

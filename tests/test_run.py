@@ -196,7 +196,7 @@ def test_killed_at_random_moments_and_resumed_gives_the_same_bits(tmp_path: Path
     """SIGKILL, many times, wherever it hits: importing, learning, in the middle of writing a checkpoint."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "ebmlife"]
-    train = [*command, "train", "toy-mixture", *FIELDS, "--out"]
+    train = [*command, "train", "toy-mixture-midrun", *FIELDS, "--out"]
     subprocess.run([*train, str(tmp_path / "whole")], check=True, env=environment, capture_output=True)
     folder, chance, hits = tmp_path / "killed", random.Random(0), 0
     for _ in range(30):

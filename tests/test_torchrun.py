@@ -122,7 +122,7 @@ def test_a_killed_rank_stops_all_and_the_run_resumes_bit_for_bit(tmp_path: Path)
     """SIGKILL for the second of torchrun's two processes, in the middle of its work."""
     folder, environment = tmp_path / "killed", os.environ | {"OMP_NUM_THREADS": "1"}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "ebmlife"]
-    train = ["train", "toy-mixture", *LONG, "--out"]
+    train = ["train", "toy-mixture-midrun", *LONG, "--out"]
     action = [*torchrun, *train, str(folder), "--updates", "100000"]
     process = subprocess.Popen(action, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not checkpoint.updates(folder):
@@ -162,7 +162,7 @@ def _stopped(rank: int, folder: Path) -> tuple[int, str, str]:
 
     if os.environ["RANK"] == str(rank):
         threading.Thread(target=strike, daemon=True).start()
-    return _main("train", "toy-mixture", *LONG, "--updates", "100000", "--out", str(folder))
+    return _main("train", "toy-mixture-midrun", *LONG, "--updates", "100000", "--out", str(folder))
 
 
 def test_a_signal_to_one_rank_saves_and_stops_all(tmp_path: Path) -> None:

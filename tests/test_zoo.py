@@ -26,6 +26,12 @@ def test_shipped_digits_are_near_the_data_and_diverse() -> None:
     assert 0.9 < diversity(samples) / diversity(data) < 1.15
 
 
+def test_the_shipped_density_has_its_prior_and_keeps_chains_near_the_data() -> None:
+    model = ebmlife.load("zoo:digits-longrun")
+    assert model.prior is not None
+    assert fd_digits([model.sample(128, steps=300)]) < 150  # 128 real digits are at about 57, noise at 2,000
+
+
 def test_a_picture_after_installation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sample", "zoo:digits-shortrun", "--n", "4", "--out", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").stat().st_size > 100

@@ -1,5 +1,6 @@
-"""`ebmlife demo`: train on the embedded digits, sample, let chains grow old, and show all of it on a page."""
+"""`ebmlife demo`: the three lengths of chain on the embedded digits, on one picture and on a page."""
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,45 +11,68 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from ebmlife import build, checkpoint, output, recipes, run, watch
+from ebmlife import build, checkpoint, output, pictures, recipes, run, watch, zoo
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
 from ebmlife.exam import diversity
-from ebmlife.recipe import as_ebm
+from ebmlife.exam.portrait import together
+from ebmlife.recipe import EBMRecipe, as_ebm
 from ebmlife.report import prepare, write
+from ebmlife.report.life import read as read_life
 from ebmlife.run import Outcome
 
 SAMPLES = 100
-STEPS = 2_000  # Langevin steps of the page's chains: seconds, and enough to see them spoil
+STEPS = 10_000  # Langevin steps of the chains that grow old: seconds, and enough to see shortrun ones spoil
+LOADED = "digits-longrun"  # of the zoo: its own training takes longer than all of the demo
 
 
 def demo(folder: Path, console: Console) -> Outcome:
-    recipe = as_ebm(build.resolve(recipes.get("digits-shortrun")))
+    shortrun, midrun = (as_ebm(build.resolve(recipes.get(name))) for name in ("digits-shortrun", "digits-midrun"))
     folder = _free(folder)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)  # as it is: paths are no markup
     say(
-        "What will happen, in about three minutes on two cores:\n"
-        f"1. An energy and a generator learn 1,797 real digits together: {recipe.updates} updates of"
-        f" {recipe.langevin.steps(0):.0f} Langevin steps\n   on {recipe.batch} images each"
-        f" (recipe {recipe.name}, {recipe.hash}).\n"
-        f"2. {SAMPLES} new digits are sampled.\n"
-        f"3. Chains grow old for {STEPS:,} steps, and a page shows what the model is good for.\n"
+        "What will happen, in about five minutes on two cores:\n"
+        f"1. Shortrun, trained here: an energy and a generator learn 1,797 real digits together\n   {_work(shortrun)}\n"
+        f"2. {SAMPLES} new digits are sampled from them.\n"
+        f"3. Midrun, trained here: an energy learns from chains that begin at digits\n   {_work(midrun)}\n"
+        f"4. Longrun, loaded: zoo:{LOADED} with its prior comes with the package.\n"
+        f"5. The chains of all three grow old for {STEPS:,} steps, on one picture and on a page.\n"
     )
-    outcome = run.begin(recipe, folder, console=console)
-    if outcome.finished:
-        _show(outcome, console)
-        _write_page(folder, say)
-        say(f"More samples: ebmlife sample {outcome.folder} --n 400 --out more.png")
-        say(f"Open this page in a browser: {(folder / 'report.html').absolute()}")
+    outcome = run.begin(shortrun, folder, console=console)
+    if not outcome.finished:
+        return outcome
+    _show(outcome, console)
+    middle = run.begin(midrun, folder / "midrun", console=console)
+    if not middle.finished:
+        return middle
+    shutil.copytree(zoo.folder(LOADED), folder / "longrun")
+    _grow_old({"shortrun": folder, "midrun": folder / "midrun", "longrun": folder / "longrun"}, folder, say)
+    say(f"More samples: ebmlife sample {outcome.folder} --n 400 --out more.png")
+    say(f"Open this page in a browser: {(folder / 'report.html').absolute()}")
     return outcome
 
 
-def _write_page(folder: Path, say: Callable[[str], None]) -> None:
+def _work(recipe: EBMRecipe) -> str:
+    return (
+        f"({recipe.updates} updates of {recipe.langevin.steps(0):.0f} Langevin steps on {recipe.batch} images each; "
+        f"recipe {recipe.name}, {recipe.hash})."
+    )
+
+
+def _grow_old(runs: dict[str, Path], folder: Path, say: Callable[[str], None]) -> None:
+    """Three lives: a curve and a strip each on one picture, and all of it on the page."""
     try:
-        prepare(folder, steps=STEPS)
+        for path in runs.values():
+            prepare(path, steps=STEPS)
     except BadInput as error:  # without the packages of the exam there is still a page
         say(f"No chains grow old on the page: {error}")
-    write([folder], folder / "report.html")
+    else:
+        lives = {name: life.cycle for name, path in runs.items() if (life := read_life(path)) is not None}
+        pictures.save(folder / "life-cycles.png", together(lives))
+        for name, cycle in lives.items():
+            say(f"{name}: stable until step {cycle.stable_until:,} of {STEPS:,}; {cycle.reasons[0]}")
+        say(f"Three lives, their curves and their chains: {folder / 'life-cycles.png'}")
+    write(list(runs.values()), folder / "report.html")
 
 
 def _show(outcome: Outcome, console: Console) -> None:

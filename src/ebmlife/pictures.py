@@ -49,12 +49,12 @@ def draw(x: Tensor) -> Image.Image:
     """States as a picture: a grid of images, or a scatter plot of points in the plane."""
     if x.ndim == 4:
         return grid(x)
-    figure = _figure(5, 5)
+    figure = blank(5, 5)
     axes = figure.add_subplot()
     points = x.detach().cpu().numpy()
     axes.scatter(points[:, 0], points[:, 1], s=2)
     axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
-    return _rendered(figure)
+    return rendered(figure)
 
 
 def save(path: Path, picture: Image.Image) -> None:
@@ -67,7 +67,7 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
 
     Healthy: the difference swings about 0, its auto-correlation falls fast and turns negative; the gradient settles.
     """
-    figure = _figure(10, 7)
+    figure = blank(10, 7)
     top_left, top_right, bottom_left, bottom_right = figure.subplots(2, 2).flat
     updates = np.arange(1, len(energy_difference) + 1)
     _curve(top_left, updates, energy_difference, "energy difference  U(x+) - U(x-)")
@@ -83,22 +83,22 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
     bottom_right.legend()
     for axes in (bottom_left, bottom_right):
         axes.axhline(0, color="black", linewidth=0.8)
-    return _rendered(figure)
+    return rendered(figure)
 
 
 def progress(lines: dict[str, dict[int, float]]) -> Image.Image:
     """A plot for each figure of a training, of its values at updates."""
-    figure = _figure(10, 2.5 * math.ceil(len(lines) / 2))
+    figure = blank(10, 2.5 * math.ceil(len(lines) / 2))
     for i, (name, points) in enumerate(lines.items()):
         axes = figure.add_subplot(math.ceil(len(lines) / 2), 2, i + 1)
         _curve(axes, np.array(list(points)), np.array(list(points.values()), dtype=np.float64), name.replace("_", " "))
-    return _rendered(figure)
+    return rendered(figure)
 
 
 def bars(groups: dict[str, dict[str, float]], *, title: str) -> Image.Image:
     """One group of bars for each case, one colour for each name."""
     names = list(dict.fromkeys(name for values in groups.values() for name in values))
-    figure = _figure(10, 1.2 + 0.8 * len(groups))
+    figure = blank(10, 1.2 + 0.8 * len(groups))
     axes = figure.add_subplot()
     height = 0.8 / len(names)
     for i, name in enumerate(names):
@@ -109,23 +109,23 @@ def bars(groups: dict[str, dict[str, float]], *, title: str) -> Image.Image:
     axes.invert_yaxis()
     axes.set(title=title)
     axes.legend()
-    return _rendered(figure)
+    return rendered(figure)
 
 
 def curves(lines: dict[str, dict[int, float]], *, title: str, x: str, y: str) -> Image.Image:
     """One line for each name, of values at whole numbers."""
-    figure = _figure(8, 4.5)
+    figure = blank(8, 4.5)
     axes = figure.add_subplot()
     for name, points in lines.items():
         axes.plot(list(points), list(points.values()), marker=".", label=name)
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.legend()
-    return _rendered(figure)
+    return rendered(figure)
 
 
 def burn_in(counts: NDArray[np.int64], arrived: dict[int, int], *, mature: int) -> Image.Image:
     """How often burn-in states have been walked, and how many matured per update. Healthy: both are flat."""
-    figure = _figure(10, 3.6)
+    figure = blank(10, 3.6)
     left, right = figure.subplots(1, 2)
     left.hist(counts, bins=min(mature + 1, 25), range=(0, mature))
     left.set(title="burn-in states", xlabel=f"walks since birth (they mature at {mature})", ylabel="states")
@@ -136,7 +136,7 @@ def burn_in(counts: NDArray[np.int64], arrived: dict[int, int], *, mature: int) 
     right.plot(updates[window:], rate)
     right.set(title="matured states that arrive", xlabel="update", ylabel="per update")
     right.set_ylim(bottom=0)
-    return _rendered(figure)
+    return rendered(figure)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Panel:
 def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns: int = 3) -> Image.Image:
     """Panels side by side, their steps on one logarithmic axis."""
     rows = math.ceil(len(shown) / columns)
-    figure = _figure(4 * columns, 0.6 + 2.6 * rows)
+    figure = blank(4 * columns, 0.6 + 2.6 * rows)
     figure.suptitle(title)
     for i, panel in enumerate(shown):
         axes = figure.add_subplot(rows, columns, i + 1)
@@ -164,7 +164,7 @@ def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns:
         axes.set(title=panel.title, xlabel="Langevin steps", yscale="log" if panel.logarithmic else "linear")
         if len(panel.lines) > 1 or panel.band is not None:
             axes.legend(fontsize=8)
-    return _rendered(figure)
+    return rendered(figure)
 
 
 def ages(frames: Tensor, steps: Sequence[int], *, most: int = 10) -> Image.Image:
@@ -174,18 +174,18 @@ def ages(frames: Tensor, steps: Sequence[int], *, most: int = 10) -> Image.Image
     frames, labels = frames[kept], [f"{steps[i]:,}" for i in kept]
     if frames.ndim == 5:
         return _image_ages(frames, labels)
-    figure = _figure(1.7 * len(labels), 2.1)
+    figure = blank(1.7 * len(labels), 2.1)
     for i, (points, label) in enumerate(zip(frames.flatten(2).cpu().numpy(), labels, strict=True)):
         axes = figure.add_subplot(1, len(labels), i + 1)
         axes.scatter(points[:, 0], points[:, 1], s=4)
         axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal", xticks=[], yticks=[], title=label)
-    return _rendered(figure)
+    return rendered(figure)
 
 
 def _image_ages(frames: Tensor, labels: list[str]) -> Image.Image:
     count, chains = frames.shape[:2]
     picture = grid(frames.transpose(0, 1).flatten(0, 1), columns=count)
-    figure = _figure(0.9 * count + 0.2, 0.9 * chains + 0.4)
+    figure = blank(0.9 * count + 0.2, 0.9 * chains + 0.4)
     axes = figure.add_subplot()
     axes.imshow(np.asarray(picture), cmap="gray", vmin=0, vmax=255)
     tile = (picture.width - 2) / count
@@ -195,13 +195,13 @@ def _image_ages(frames: Tensor, labels: list[str]) -> Image.Image:
     axes.xaxis.set_label_position("top")
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    return _rendered(figure)
+    return rendered(figure)
 
 
 def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
     """Log densities (N, N) on [-half, half]^2 side by side: above as densities, on the first one's scale; below as
     energies, to 12 nats above their lowest."""
-    figure = _figure(2.6 * len(densities), 5.4)
+    figure = blank(2.6 * len(densities), 5.4)
     axes = figure.subplots(2, len(densities), squeeze=False)
     highest = next(iter(densities.values())).exp().max().item()
     box = (-half, half, -half, half)
@@ -213,7 +213,7 @@ def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
         below.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=[], yticks=[])
     axes[0, 0].set_ylabel("density")
     axes[1, 0].set_ylabel("energy")
-    return _rendered(figure)
+    return rendered(figure)
 
 
 class Correlations(NamedTuple):
@@ -265,11 +265,12 @@ def _curve(axes, x: NDArray[np.int64], y: NDArray[np.float64], title: str) -> No
     axes.set(title=title, xlabel="update")
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank(width: float, height: float) -> Figure:
+    """A figure of so many inches to draw in; `rendered` makes a picture of it."""
     return Figure(figsize=(width, height), dpi=110, layout="constrained")
 
 
-def _rendered(figure: Figure) -> Image.Image:
+def rendered(figure: Figure) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]

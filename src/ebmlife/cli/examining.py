@@ -5,23 +5,31 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.progress import Progress as Bar
+from torch import Tensor
 
-from ebmlife import checkpoint, places
+from ebmlife import checkpoint, pictures, places
 from ebmlife.cli.parsing import Command
 from ebmlife.distributed import Ranks
+from ebmlife.energy import Energy
 from ebmlife.errors import BadInput
-from ebmlife.exam import LifeCycle, life_cycle, record
+from ebmlife.exam import LifeCycle, life_cycle, record, tree
+from ebmlife.exam.basins import basins
+from ebmlife.exam.outliers import detect
+from ebmlife.exam.reference import some_of
 from ebmlife.files import whole
 from ebmlife.longwalk import Progress
+from ebmlife.randomness import generator
 from ebmlife.stopping import signals
 from ebmlife.subjects import STARTS, Subject, given, is_function, trained
 
 _ROWS = 12  # of the printed table
+OUTLIERS = 1000  # data, and as many of each kind that is none
 
 
 def register(command: Command) -> None:
@@ -47,12 +55,22 @@ def register(command: Command) -> None:
     exam.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     exam.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
     exam.add_argument("--device", default="auto")
+    exam.add_argument(
+        "--basins",
+        action="store_true",
+        help="then map the energy's basins, down from where the chains ended; see --basin-depth",
+    )
+    exam.add_argument("--basin-depth", type=float, default=1.0, help="less deep is no basin (default: %(default)s)")
+    exam.add_argument(
+        "--outliers", action="store_true", help="then try how well energies tell data from noise and other images"
+    )
 
 
 def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
         out, subject = _folder(options), _subject(options)
+        _check_more(subject, options)
         step_size = subject.step_size if options.step_size is None else options.step_size
         if options.steps < 1 or not step_size > 0:
             raise BadInput(
@@ -90,6 +108,9 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
             record.save(cycle, out)
     if ranks.first:
         _show(cycle, out)
+        for wanted, more in ((options.basins, _map_basins), (options.outliers, _detect)):
+            if wanted:
+                more(subject, cycle, out, options)
     return 0
 
 
@@ -156,6 +177,43 @@ def bar(*, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
                 print(f"step {progress.step}/{progress.steps}  {progress.seconds_left:.0f} s left", flush=True)
 
         yield show
+
+
+def _check_more(subject: Subject, options: argparse.Namespace) -> None:
+    """Before hours are spent."""
+    if (options.basins or options.outliers) and not callable(subject.energy):
+        raise BadInput("--basins and --outliers need an energy, and the target is a score alone")
+    if options.outliers and subject.x0.ndim != 4:
+        raise BadInput(f"--outliers is for images, and these are states of shape {tuple(subject.x0.shape[1:])}")
+    if not options.basin_depth > 0:
+        raise BadInput(f"--basin-depth must be above 0, got {options.basin_depth}")
+
+
+def _map_basins(subject: Subject, cycle: LifeCycle, out: Path, options: argparse.Namespace) -> None:
+    """The basins in which the exam's chains ended."""
+    if not len(cycle.states):
+        print("the chains diverged: there is nothing left whose basins could be mapped")
+        return
+    step_size, x = cycle.settings["step_size"], cycle.states.to(subject.x0.device)
+    found = basins(cast(Energy, subject.energy), x, step_size=step_size, depth=options.basin_depth, clip=subject.clip)
+    pictures.save(out / "basins.png", tree.draw(found))
+    with whole(out / "basins.json") as unfinished:
+        plain = {"depth": options.basin_depth, "energies": found.energies.tolist(), "sizes": found.sizes}
+        plain |= {"basin": found.basin.tolist(), "merges": [asdict(merge) for merge in found.merges]}
+        unfinished.write_text(json.dumps(plain, indent=1))
+    print(f"{len(x)} chains lie in {len(found.minima)} basins; the largest hold {sorted(found.sizes)[:-6:-1]}")
+    print(f"their tree: {out / 'basins.png'}")
+
+
+def _detect(subject: Subject, cycle: LifeCycle, out: Path, options: argparse.Namespace) -> None:
+    """Energies of data beside those of what is none."""
+    data = subject.data if subject.data is not None else subject.x0
+    data = (data if isinstance(data, Tensor) else some_of(data, OUTLIERS)).to(subject.x0.device)
+    rng = generator(options.seed, "outliers")
+    found = detect(cast(Energy, subject.energy), data, data_noise=subject.data_noise, rng=rng)
+    with whole(out / "outliers.json") as unfinished:
+        unfinished.write_text(json.dumps({"data": len(data), "auroc": found}, indent=1))
+    print("AUROC of the energy: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
 
 
 def _show(cycle: LifeCycle, out: Path) -> None:

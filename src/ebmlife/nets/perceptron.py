@@ -5,6 +5,7 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ebmlife.errors import at_least
 
@@ -46,6 +47,28 @@ class PerceptronEnergy(nn.Module):
             x = torch.cat([x, angles.sin(), angles.cos()], dim=1)
         energy: Tensor = self.layers(x)
         return energy.squeeze(1)
+
+    @torch.no_grad()
+    def gradient(self, x: Tensor) -> Tensor:
+        """grad E(x) as autograd computes it, but for its bookkeeping: that is half the time of so small a network."""
+        h = x.flatten(1)
+        if self.directions is not None:
+            angles = h @ self.directions
+            sin, cos = angles.sin(), angles.cos()
+            h = torch.cat([h, sin, cos], dim=1)
+        *hidden, last = (layer for layer in self.layers if isinstance(layer, nn.Linear))
+        before = []  # what went into each activation
+        for layer in hidden:
+            before.append(layer(h))
+            h = F.silu(before[-1])
+        slope = last.weight.expand(len(h), -1)
+        for layer, h in zip(reversed(hidden), reversed(before), strict=True):
+            slope = torch.ops.aten.silu_backward(slope, h) @ layer.weight
+        if self.directions is not None:
+            count = self.directions.shape[1]
+            slope, of_sin, of_cos = slope.tensor_split((-2 * count, -count), dim=1)
+            slope = slope + (of_sin * cos - of_cos * sin) @ self.directions.T
+        return slope.view_as(x)
 
 
 class PerceptronGenerator(nn.Module):

@@ -35,27 +35,33 @@ def digits_shortrun() -> dict[str, Any]:
     }
 
 
-@named
-def digits_prior() -> dict[str, Any]:
-    """A prior energy for digits-longrun: chains from data that live for five walks on average. Minutes on two cores.
-
-    ebmlife train digits-prior --out runs/digits-prior
-    """
+def _from_data() -> dict[str, Any]:
+    """What the longer lengths share: a narrow network, a Gaussian term, noise on the data, chains from data."""
     return {
-        "updates": 2000,
+        "updates": 1000,
         "batch": 64,
         "data": part("digits"),
-        "data_noise": 0.08,
+        "data_noise": 0.1,
         "net": part("sngan", width=16),
         "temperature": 1e-2,
         "tau": 1.0,
-        "langevin": {"step_size": 0.04, "steps": 30},
+        "langevin": {"step_size": 0.05, "steps": 20},
         "start": part("data"),
-        "chains": part("persistent", size=2000, rejuvenate=0.2),
-        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 1500", "ema": 0.99},
-        "sampling_steps": 150,
+        "optimizer": {"learning_rate": "1e-3, 3e-4 @ 500, 1e-4 @ 750, 1e-5 @ 900", "ema": 0.99},
         "watch": {"pictures_every": 500},
         "checkpoint": {"every": 500},
+    }
+
+
+@named
+def digits_prior() -> dict[str, Any]:
+    """A prior energy for digits-longrun: chains from data that live for 100 steps on average.
+
+    ebmlife train digits-prior --out runs/digits-prior
+    """
+    return _from_data() | {
+        "chains": part("persistent", size=1000, rejuvenate=0.2),
+        "sampling_steps": 100,
     }
 
 
@@ -68,10 +74,11 @@ def digits_longrun() -> dict[str, Any]:
     ebmlife train digits-longrun --out runs/digits-longrun
     ebmlife exam runs/digits-longrun
     """
-    return digits_prior() | {
-        "updates": 6000,
+    return _from_data() | {
+        "updates": 1400,
         "prior": {"run": "runs/digits-prior"},
-        "chains": part("maturing", size=1000, burn_in_size=500, mature=50),
-        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 1500, 1e-5 @ 3000, 1e-6 @ 4500", "ema": 0.99},
-        "sampling_steps": 500,
+        "chains": part("maturing", size=300, burn_in_size=150, mature=150),
+        "optimizer": {"learning_rate": "5e-4, 1e-4 @ 500, 1e-5 @ 1000, 1e-6 @ 1250", "ema": 0.99},
+        "sampling_steps": 1000,
+        "checkpoint": {"every": 350},
     }

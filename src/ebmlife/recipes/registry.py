@@ -23,6 +23,11 @@ def compared(fields: Fields) -> Fields:
     return _varied(fields, _COMPARISONS)
 
 
+def lengthened(fields: Fields) -> Fields:
+    """Registers a toy's midrun and longrun beside its shortrun: the same network, data, step size and updates."""
+    return _varied(fields, _LENGTHS)
+
+
 def ablated(fields: Fields) -> Fields:
     """Registers a longrun recipe beside itself with one of its parts taken away at a time."""
     with_prior = fields().get("prior") is not None
@@ -70,6 +75,27 @@ _COMPARISONS: dict[str, _Variant] = {
     "data": (
         "with chains from data each time (contrastive divergence)",
         lambda _: {"start": part("data"), "chains": part("fresh"), "generator": None},
+    ),
+}
+_LENGTHS: dict[str, _Variant] = {
+    "midrun": (
+        "with persistent chains, reborn as noise after 200 steps on average",
+        lambda base: {
+            "chains": part("persistent", size=base["batch"], rejuvenate=base["langevin"]["steps"] / 200),
+            "sampling_steps": 200,
+        },
+    ),
+    "longrun": (
+        "with chains that mature for 1,000 steps before they are learned from",
+        lambda base: {
+            "chains": part(
+                "maturing",
+                size=2 * base["batch"],  # modes have their share of so many chains, but for chance
+                burn_in_size=base["batch"],
+                mature=1000 // base["langevin"]["steps"],
+            ),
+            "sampling_steps": 1000,
+        },
     ),
 }
 _ABLATIONS: dict[str, _Variant] = {

@@ -22,6 +22,7 @@ _FIGURES = {  # figure: title, what is on the axis, logarithmic, what it says
     "agreement": ("Class kept", "share of chains", False, "Chains that still show the class that they began with."),
 }
 _BINS = 25
+_AGES = "trainer/chains/burn_in/age"
 
 
 def charts(life: Life) -> list[Chart]:
@@ -64,7 +65,9 @@ def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[
     if not isinstance(recipe, EBMRecipe) or recipe.chains.kind != "maturing" or newest is None:
         return []
     with safe_open(checkpoint.path(run, newest) / "tensors.safetensors", "pt") as tensors:
-        ages = tensors.get_tensor("trainer/chains/burn_in/age").numpy()
+        if _AGES not in tensors.keys():  # noqa: SIM118  # a file, no dictionary: weights alone have no banks
+            return []
+        ages = tensors.get_tensor(_AGES).numpy()
     mature = int(recipe.chains.options["mature"])
     counts, edges = np.histogram(ages, bins=min(_BINS, mature + 1), range=(0, mature))
     histogram = Chart(

@@ -1,6 +1,7 @@
-"""The figures of docs/results/density.md, by real runs: `make results-density`. Stopped and called again, it goes on.
+"""The figures of the plane in docs/results/density.md, by real runs: `make results-density-toys`.
 
-Runs lie in runs/results/density; a run that is finished and scored is not touched again.
+Stopped and called again, it goes on. Runs lie in runs/results/density; a run that is finished and scored is not touched
+again.
 """
 
 import json
@@ -12,19 +13,20 @@ from pathlib import Path
 import torch
 from PIL import Image
 from rich.console import Console
+from tables import RESULTS, replace
 from torch import Tensor
 
 from ebmlife import build, pictures, recipes, run, watch
-from ebmlife.data import TOYS, Toy
+from ebmlife.data import Toy
+from ebmlife.data.toys import density
 from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalised
 from ebmlife.files import whole
-from ebmlife.recipe import override
+from ebmlife.recipe import Recipe, override
 
-ROOT = Path(__file__).parent.parent
-RUNS, PAGE = ROOT / "runs" / "results" / "density", ROOT / "docs" / "results" / "density.md"
+RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "density", RESULTS / "density.md"
 LENGTHS = {"shortrun": "", "midrun": "-midrun", "longrun": "-longrun"}
 TOY_NAMES, SEEDS = ("mixture", "rings"), (0, 1, 2)
-SAMPLES, COARSE = 20_000, 40  # samples, and cells along a side when they are counted
+SAMPLES, COARSE = 5_000, 20  # samples, and cells along a side when they are counted
 T_95 = 4.303  # Student's t of 2 degrees of freedom, for a 95 % interval of three seeds
 
 
@@ -53,7 +55,7 @@ def scored(toy: str, length: str, seed: int, console: Console) -> Scores:
         if not outcome.finished:
             raise SystemExit("stopped and saved; the same command goes on")
         with whole(folder / "scores.json") as unfinished:
-            unfinished.write_text(json.dumps(asdict(score(folder, TOYS[toy](), outcome.update))))
+            unfinished.write_text(json.dumps(asdict(score(folder, outcome.update))))
     return Scores(**json.loads((folder / "scores.json").read_text()))
 
 
@@ -61,12 +63,18 @@ def place(toy: str, length: str, seed: int) -> Path:
     return RUNS / f"{toy}-{length}-seed{seed}"
 
 
-def score(folder: Path, toy: Toy, updates: int) -> Scores:
+def truth(recipe: Recipe) -> Toy:
+    options = recipe.data.options
+    return density(options["name"], scale=options["scale"])
+
+
+def score(folder: Path, updates: int) -> Scores:
     model = build.load(folder)
+    toy = truth(model.recipe)
     lines = watch.read_log(folder / "log.jsonl")
     return Scores(
         **asdict(compare(model.energy, toy)),
-        samples=counted(model.sample(SAMPLES, seed=1), toy),
+        samples=counted(model.sample(SAMPLES, seed=1, batch=SAMPLES), toy),
         sampling_floor=counted(toy.sample(SAMPLES, rng=torch.Generator().manual_seed(1)), toy),
         minutes=sum(1 / line["updates_per_second"] for line in lines) / 60,
         updates=updates,
@@ -112,8 +120,8 @@ def table(scores: dict[tuple[str, str], list[Scores]]) -> str:
     entry = next(iter(scores.values()))[0]
     floor = max(entry.sampling_floor for entries in scores.values() for entry in entries)
     return (
-        f"Command: `make results-density`. Seeds {', '.join(map(str, SEEDS))}; {entry.updates} updates each; mean and "
-        "95 % interval over the seeds (Student's t,\n2 degrees of freedom).\n\n"
+        f"Command: `make results-density-toys`. Seeds {', '.join(map(str, SEEDS))}; {entry.updates} updates each; mean "
+        "and 95 % interval over the seeds (Student's t,\n2 degrees of freedom).\n\n"
         "| toy, length | recipe | total variation | each seed | KL | worst mass | samples | minutes | recipe hashes |\n"
         "|---|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
         f'"Samples" is the total variation of {SAMPLES} samples, counted in {COARSE} x {COARSE} cells; as many draws '
@@ -123,23 +131,21 @@ def table(scores: dict[tuple[str, str], list[Scores]]) -> str:
 
 def picture(toy: str) -> Image.Image:
     """The truth and the three models' densities, seed 0."""
-    found: dict[str, Surface] = {"truth": exact(TOYS[toy]())}
-    for length in LENGTHS:
-        found[length] = normalised(build.load(place(toy, length, 0)).energy)
+    models = {length: build.load(place(toy, length, 0)) for length in LENGTHS}
+    found: dict[str, Surface] = {"truth": exact(truth(models["longrun"].recipe))}
+    found |= {length: normalised(model.energy) for length, model in models.items()}
     return pictures.surfaces({name: surface.log_density for name, surface in found.items()}, half=HALF)
 
 
 def main() -> None:
     console = Console()
-    scores = {
-        (toy, length): [scored(toy, length, seed, console) for seed in SEEDS] for toy in TOY_NAMES for length in LENGTHS
-    }
+    scores: dict[tuple[str, str], list[Scores]] = {(toy, length): [] for toy in TOY_NAMES for length in LENGTHS}
+    for seed in SEEDS:
+        for (toy, length), found in scores.items():
+            found.append(scored(toy, length, seed, console))
     for toy in TOY_NAMES:
         pictures.save(PAGE.with_name(f"density-{toy}.png"), picture(toy))
-    begin, end = "<!-- toys table -->\n", "<!-- end -->"
-    before, rest = PAGE.read_text().split(begin)
-    with whole(PAGE) as unfinished:
-        unfinished.write_text(before + begin + table(scores) + end + rest.split(end, 1)[1])
+    replace(PAGE, "toys table", table(scores))
     console.print(table(scores), markup=False, highlight=False, soft_wrap=True)
 
 

@@ -1,0 +1,108 @@
+"""Energy basins: where descent from many states ends, how high the ways between the ends are, and the tree of both."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ebmlife.energy import Energy
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.exam.reference import in_parts
+from ebmlife.langevin import langevin
+
+POINTS = 17  # of a straight way between two ends, themselves included
+ROUNDS = 6  # of descent, each with half the step size of the one before: a ReLU network's minima are kinks
+_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Where two parts of the landscape meet; each is known by its lowest basin."""
+
+    height: float
+    lower: int
+    higher: int
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """Basins, the lowest first, and how they join."""
+
+    minima: Tensor  # (M, ...)
+    energies: Tensor  # float64 (M,)
+    basin: Tensor  # int64 (B,): the one that each start went down to
+    merges: list[Merge]  # M - 1 of them, upwards
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many starts each basin has."""
+        counts: list[int] = torch.bincount(self.basin, minlength=len(self.minima)).tolist()
+        return counts
+
+
+def basins(
+    energy: Energy, x: Tensor, *, step_size: float, steps: int = 300, depth: float = 1.0, clip: float | None = None
+) -> Landscape:
+    """The basins in which states x (B, ...) lie.
+
+    Each state goes down by x <- x - (step_size**2 / 2) * grad E(x): Langevin without its noise. A basin reaches from
+    its minimum up to its barrier, where it joins one that is lower; those that are less than `depth` deep are parts of
+    that one: at temperature 1 a chain hardly sees them.
+    """
+    if len(x) < 2 or not depth > 0:
+        raise BadInput(f"basins need at least 2 states and a depth above 0, got {len(x)} and {depth}")
+    x = descend(energy, x, steps=steps, step_size=step_size, clip=clip)
+    energies = in_parts(energy, x, _BATCH).double()
+    if not energies.isfinite().all():
+        raise Diverged("the energy is not finite where descent ended")
+    order = energies.argsort()
+    x, energies = x[order.to(x.device)], energies[order]
+    owner, merges = _join(barriers(energy, x), energies, depth)
+    kept = sorted(set(owner))
+    rank = {end: number for number, end in enumerate(kept)}
+    basin = torch.empty_like(order)
+    basin[order] = torch.tensor([rank[end] for end in owner])
+    tree = [Merge(merge.height, rank[merge.lower], rank[merge.higher]) for merge in merges]
+    return Landscape(x[kept].cpu(), energies[kept], basin, tree)
+
+
+def descend(energy: Energy, x: Tensor, *, steps: int, step_size: float, clip: float | None = None) -> Tensor:
+    """States after ROUNDS times `steps` steps downhill."""
+    for halvings in range(ROUNDS):
+        size = step_size / 2**halvings
+        x, _ = langevin(energy, x, steps=steps, step_size=size, noise=torch.zeros_like, clip=clip)
+    return x
+
+
+def barriers(energy: Energy, x: Tensor) -> Tensor:
+    """float64 (B, B): the highest energy on the straight line between each two states."""
+    heights = torch.diag(in_parts(energy, x, _BATCH).double())
+    share = torch.linspace(0, 1, POINTS, device=x.device).view(-1, *[1] * (x.ndim - 1))
+    for i in range(len(x) - 1):
+        others = x[i + 1 :].unsqueeze(1)
+        ways = torch.lerp(x[i].expand_as(others), others, share)  # (B - i - 1, POINTS, ...)
+        heights[i, i + 1 :] = in_parts(energy, ways.flatten(0, 1), _BATCH).double().view(-1, POINTS).amax(1)
+    return heights.triu() + heights.triu(1).T
+
+
+def _join(heights: Tensor, energies: Tensor, depth: float) -> tuple[list[int], list[Merge]]:
+    """(the basin of each end, how basins join), a basin known by its lowest end; energies ascend.
+
+    Ends are joined by ascending barriers, so that each two meet at the lowest way, by other ends where that is lower.
+    """
+    n = len(energies)
+    part, owner = list(range(n)), list(range(n))
+    merges = []
+    rows, columns = torch.triu_indices(n, n, 1)
+    order = heights[rows, columns].argsort(stable=True)
+    for i, j in zip(rows[order].tolist(), columns[order].tolist(), strict=True):
+        lower, higher = sorted((part[i], part[j]))
+        if lower == higher:
+            continue
+        height, met = heights[i, j].item(), owner[i if part[i] == lower else j]
+        part = [lower if mine == higher else mine for mine in part]
+        if height - energies[higher] < depth:
+            owner = [met if mine == higher else mine for mine in owner]
+        else:
+            merges.append(Merge(height, lower, higher))
+    return owner, merges
