@@ -43,6 +43,10 @@ def test_measured_numbers_are_those_of_the_results() -> None:
     assert len(claims) == 3
     for claim in claims:
         assert re.search(r"[\d.]+ ± [\d.]+", claim)[0] in shortrun  # type: ignore[index]
+    for page, words in (("defense", "defence"), ("density", "total variation")):
+        (claim,) = [row[3] for row in rows if len(row) == 6 and row[1].strip().startswith((words, f"density, {words}"))]
+        found = (ROOT / "docs" / "results" / f"{page}.md").read_text()
+        assert all(number in found for number in re.findall(r"\d\.\d{3}", claim))
     speed = [line.split(" | ") for line in (ROOT / "docs" / "results" / "speed.md").read_text().splitlines()]
     (cases,) = [[cell.partition(" (")[0].strip() for cell in row[2:-1]] for row in rows if "width 64" in row[3]]
     for name, contestant in (("ebmlife", "ours, f32"), ("torchebm", "torchebm")):
