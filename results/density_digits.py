@@ -20,9 +20,9 @@ from ebmlife.pictures import Panel
 
 RUNS, PAGE, PRIOR = Path("runs/results/density"), RESULTS / "density.md", Path("runs/digits-prior")
 MODELS = {
+    "longrun": "digits-longrun",
     "shortrun": "digits-shortrun",
     "midrun": "digits-midrun",
-    "longrun": "digits-longrun",
     "longrun, no annealing": "digits-longrun-no-anneal",
     "longrun, no prior": "digits-longrun-no-prior",
     "longrun, one bank": "digits-longrun-one-bank",
@@ -111,10 +111,13 @@ def draw(cycles: dict[str, LifeCycle]) -> None:
 def main() -> None:
     console = Console()
     trained(PRIOR, "digits-prior", console)
-    folders = {name: trained(RUNS / recipe, recipe, console) for name, recipe in MODELS.items()}
-    cycles = {name: examined(folder, folder / "exam") for name, folder in folders.items()}
-    draw(cycles)
-    replace(PAGE, "digits table", table(folders, cycles))
+    folders: dict[str, Path] = {}
+    cycles: dict[str, LifeCycle] = {}
+    for name, recipe in MODELS.items():
+        folders[name] = trained(RUNS / recipe, recipe, console)
+        cycles[name] = examined(folders[name], folders[name] / "exam")
+        draw(cycles)
+        replace(PAGE, "digits table", table(folders, cycles))
     cycle = examined(folders["longrun"], folders["longrun"] / "exam-long", steps=LONG_STEPS, chains=LONG_CHAINS)
     steps = (MIDRUN, STEPS, LONG_STEPS)
     distances = ", ".join(f"{at(cycle, 'distance', step):.1f} at {step:,} steps" for step in steps)

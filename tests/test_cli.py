@@ -211,7 +211,10 @@ IMAGES = {"data.kind": "folder", "data.folder": "{tmp}/images", "data.size": "8"
         ({"device": "tpu"}, ["device 'tpu' is not there"]),
         ({"device": "meta"}, ["device 'meta'"]),
         ({"generator": "none"}, ["start.kind 'generator' needs"]),
-        ({"generator.run": "{tmp}/nope"}, ["generator.run {tmp}/nope: no run is there", "--start.kind data"]),
+        (
+            {"generator.run": "{tmp}/nope"},
+            ["generator.run {tmp}/nope holds no checkpoint", "make it first", "--start.kind data"],
+        ),
         ({"generator.net.latent": "-1"}, ["latent"]),
         ({"net.kind": "perceptron", "net.depth": "0"}, ["depth"]),
         ({"start.kind": "coarse", "start.size": "0"}, ["size"]),

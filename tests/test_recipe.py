@@ -327,12 +327,12 @@ def test_the_midrun_recipe_is_the_papers_table() -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10-midrun", "cifar10-midrun-small", "digits-midrun"])
-def test_midrun_lives_k_def_steps_and_its_ablation_only_never_anneals(name: str) -> None:
+def test_midrun_lives_as_long_as_the_defence_walks_and_its_ablation_only_never_anneals(name: str) -> None:
     recipe, ablation = (build.resolve(recipes.get(each)) for each in (name, f"{name}-no-anneal"))
     assert isinstance(recipe, EBMRecipe)
     if name != "cifar10-midrun":  # whose tables contradict its rule
-        rejuvenate = recipe.chains.options["rejuvenate"]
-        assert rejuvenate == pytest.approx(recipe.langevin.steps(0) / recipe.sampling_steps)
+        lifetime = recipe.langevin.steps(0) / recipe.chains.options["rejuvenate"]
+        assert lifetime >= recipe.sampling_steps * (1 - 1e-6)  # what the defence walks was learned from
     assert len(recipe.optimizer.learning_rate.values) > 1
     assert ablation.optimizer.learning_rate == constant(recipe.optimizer.learning_rate(0))
     assert [line.split(":")[0] for line in differences(recipe, ablation)] == ["optimizer.learning_rate"]

@@ -20,7 +20,7 @@ FIELDS = {"updates": "3", "batch": "16", "langevin.steps": "2", "chains.size": "
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("surfaces") / "plane"
-    recipe = build.resolve(override(build.resolve(recipes.get("toy-rings")), FIELDS | {"watch.pictures": "50"}))
+    recipe = build.resolve(override(build.resolve(recipes.get("toy-rings-midrun")), FIELDS | {"watch.pictures": "50"}))
     runs.begin(recipe, folder, console=Console(quiet=True))
     surfaces.draw(folder)
     return folder
