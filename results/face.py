@@ -20,7 +20,7 @@ from ebmlife.report.life import Life
 
 ROOT = Path(__file__).parent.parent
 WORK, PICTURE = ROOT / "runs" / "results" / "face", ROOT / "docs" / "life-cycle.png"
-STEPS, CHAINS = 10_000, 64
+STEPS, CHAINS = 30_000, 64
 SHOWN, AGES = 4, 12  # chains and ages of each model's strip
 LENGTHS = {"short: new images": (0, MIDRUN), "middle: defence": (MIDRUN, LONGRUN), "long: density": (LONGRUN, 3e5)}
 COLOURS = ("#0f6e67", "#b45309", "#5b4bb5")
@@ -74,7 +74,7 @@ def drawn(lives: dict[str, Life]) -> Image.Image:
 
 
 def main(names: list[str]) -> None:
-    names = names or [f"{zoo.PREFIX}{name}" for name in zoo.names() if name.startswith("digits-")]
+    names = names or [f"{zoo.PREFIX}digits-{length}" for length in ("shortrun", "midrun", "longrun")]
     WORK.mkdir(parents=True, exist_ok=True)
     os.chdir(WORK)  # where what is measured of the zoo's models is kept
     lives = {name: walked(name) for name in names}

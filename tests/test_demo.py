@@ -25,16 +25,17 @@ def test_the_demo_makes_what_it_names_and_never_overwrites(tmp_path: Path, capsy
     folder, screen = tmp_path / "demo", StringIO()
     outcome = demo.demo(folder, Console(file=screen, width=250))
     assert outcome.finished
-    assert outcome.folder == folder
+    shortrun = folder / "shortrun"
+    assert outcome.folder == shortrun
     text = screen.getvalue()
     for name in ("samples.png", "diagnostics.png", "log.jsonl", "checkpoints/000000006"):
-        assert (folder / name).exists()
-        assert str(folder / name) in text
-    with Image.open(folder / "samples.png") as grid:
+        assert (shortrun / name).exists()
+        assert str(shortrun / name) in text
+    with Image.open(shortrun / "samples.png") as grid:
         assert grid.size == (502, 502)  # 10 x 10
     rows = ["mean pixel", "contrast", "diversity", "kinds of digit", "of each kind", "energy difference"]
     assert all(row in text for row in rows)
-    assert f"ebmlife sample {folder} --n 400" in text
+    assert f"ebmlife sample {shortrun} --n 400" in text
     assert text.startswith("What will happen, in about five minutes")
     assert "Shortrun, trained here" in text
     assert "Longrun, loaded: zoo:digits-longrun" in text
@@ -48,11 +49,11 @@ def test_the_demo_makes_what_it_names_and_never_overwrites(tmp_path: Path, capsy
     assert "Life cycle" in page
     assert 'id="age"' in page
 
-    before = (folder / "log.jsonl").read_bytes()
+    before = (shortrun / "log.jsonl").read_bytes()
     assert main(["demo", "--out", str(folder)]) == 0
     assert capsys.readouterr().out.rstrip().endswith(str(tmp_path / "demo-2" / "report.html"))
-    assert (tmp_path / "demo-2" / "samples.png").exists()
-    assert (folder / "log.jsonl").read_bytes() == before
+    assert (tmp_path / "demo-2" / "shortrun" / "samples.png").exists()
+    assert (shortrun / "log.jsonl").read_bytes() == before
 
 
 def test_real_digits_are_nearest_to_themselves() -> None:

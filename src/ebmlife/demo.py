@@ -38,7 +38,7 @@ def demo(folder: Path, console: Console) -> Outcome:
         f"4. Longrun, loaded: zoo:{LOADED} with its prior comes with the package.\n"
         f"5. The chains of all three grow old for {STEPS:,} steps, on one picture and on a page.\n"
     )
-    outcome = run.begin(shortrun, folder, console=console)
+    outcome = run.begin(shortrun, folder / "shortrun", console=console)
     if not outcome.finished:
         return outcome
     _show(outcome, console)
@@ -46,7 +46,7 @@ def demo(folder: Path, console: Console) -> Outcome:
     if not middle.finished:
         return middle
     shutil.copytree(zoo.folder(LOADED), folder / "longrun")
-    _grow_old({"shortrun": folder, "midrun": folder / "midrun", "longrun": folder / "longrun"}, folder, say)
+    _grow_old({name: folder / name for name in ("shortrun", "midrun", "longrun")}, folder, say)
     say(f"More samples: ebmlife sample {outcome.folder} --n 400 --out more.png")
     say(f"Open this page in a browser: {(folder / 'report.html').absolute()}")
     return outcome
