@@ -13,7 +13,7 @@ from ebmlife.data import cifar10, folder
 from ebmlife.errors import BadInput
 from ebmlife.nets import CIFARResNet
 
-SHARED = Path("/work/shared")
+SHARED = Path(__file__).parents[2] / "shared"  # development data, beside the project
 
 
 class Echo(nn.Module):

@@ -24,7 +24,7 @@ from ebmlife.native.taps import Taps, collected
 
 FEWEST_CHANNELS = 48  # below, reading and writing cost as much as the products they save (measured at 32: equal)
 FEWEST_FOR_FOUR = 192  # channels from which kernels of two places pay with four results at a time (at 128: equal)
-_POINTS = (0, 1, -1, 2)  # a fifth, for four results of three places, was 4 % faster and lost two thirds of a digit
+_POINTS = (0, 1, -1, 2)  # a fifth, for four results of three places, was 5 % faster at twice the error
 _BAND_BYTES = 1 << 20  # of what is read for one band of tiles, for 16 images: stays in the outer caches
 
 Terms = dict[int, float]  # place: coefficient
