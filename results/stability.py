@@ -13,6 +13,7 @@ from rich.console import Console
 from tables import RESULTS, replace
 
 from ebmlife import build, checkpoint, pictures, recipes, run
+from ebmlife.errors import Diverged
 from ebmlife.exam import diversity
 from ebmlife.recipe import Recipe, override
 
@@ -36,10 +37,15 @@ def recipe(data: str, method: str, batch_norm: bool) -> Recipe:
 
 
 def trained(chosen: Recipe, folder: Path, console: Console) -> dict[int, float]:
-    """How diverse samples are, relative to data, over the updates of a run that is made, or gone on with, or there."""
-    outcome = run.resume(folder, console=console) if folder.exists() else run.begin(chosen, folder, console=console)
-    if not outcome.finished:
-        raise SystemExit("stopped and saved; the same command goes on")
+    """How diverse samples are, relative to data, over the updates of a run that is made, or gone on with, or there.
+
+    A divergence is what is looked for: it ends the run, and what came before is shown."""
+    try:
+        outcome = run.resume(folder, console=console) if folder.exists() else run.begin(chosen, folder, console=console)
+        if not outcome.finished:
+            raise SystemExit("stopped and saved; the same command goes on")
+    except Diverged as divergence:
+        console.print(str(divergence), markup=False, highlight=False)
     data = build.DATA.make(chosen.data)
     of_data = diversity(data.take(torch.linspace(0, len(data) - 1, 2000).long()))
     steps = int(chosen.langevin.steps(0))
@@ -57,8 +63,9 @@ def main(data: str) -> None:
             folder = RUNS / f"{data}-{name.replace(', ', '-').replace(' ', '-')}"
             lines[name] = trained(chosen, folder, console)
             rows.append(build.load(folder).sample(20, steps=int(chosen.langevin.steps(0)), seed=1))
-            last = list(lines[name].values())[-5:]
-            numbers = [f"{sum(last) / len(last):.2f}", f"{min(lines[name].values()):.2f}"]
+            last, end = list(lines[name].values())[-5:], max(lines[name])
+            ended = f"{end}" if end == UPDATES else f"diverged after {end}"
+            numbers = [f"{sum(last) / len(last):.2f}", f"{min(lines[name].values()):.2f}", ended]
             table.append(f"| {name} | " + " | ".join(numbers) + f" | `{chosen.hash}` |")
             console.print(table[-1], markup=False, highlight=False)
     rows.append(build.DATA.make(chosen.data).take(torch.arange(20)))
@@ -69,8 +76,8 @@ def main(data: str) -> None:
         PAGE,
         f"stability of {data}",
         f"Command: `python results/stability.py {data}`. Seed {SEED}, {UPDATES} updates, {SAMPLES} samples every "
-        f"{EVERY}.\n\n| chains, generator | diversity, mean of the last 5 | lowest | recipe hash |\n|---|---|---|---|\n"
-        + "\n".join(table),
+        f"{EVERY}.\n\n| chains, generator | diversity, mean of the last 5 | lowest | updates | recipe hash |\n"
+        "|---|---|---|---|---|\n" + "\n".join(table),
     )
 
 

@@ -19,9 +19,10 @@ def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0
     results = []
     updates = [replace(case, name=f"whole update, {case.name}") for case in CASES if case.width <= 64]
     for case in (*CASES, *updates):
-        # Walks in use are tens of steps long: what is done once a walk must not weigh as if it were done each step.
+        # Walks in use are tens of steps long: what is done once a walk must not weigh as if it were done each step;
+        # and updates come by the thousand.
         if case in updates:
-            result = measure(case, update_contestants(case), rounds=rounds, seconds=seconds)
+            result = measure(case, update_contestants(case), rounds=rounds, seconds=seconds, fewest=3)
         else:
             walks, operations = contestants(case), flops(case)
             result = measure(case, walks, rounds=rounds, seconds=seconds, fewest=5, operations=operations)
