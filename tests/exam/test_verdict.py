@@ -28,7 +28,7 @@ def judged(*, steps: list[int] = STEPS, diverged: str | None = None, **columns: 
 def test_what_stays_like_the_data_is_longrun() -> None:
     result = judged()
     assert (result.verdict, result.stable_until) == ("longrun", 100_000)
-    assert "1.00 times its value at 1000" in result.reasons[0]
+    assert "1.00 times its value at 1,000" in result.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_what_the_verdict_does_not_rest_on_is_said_all_the_same() -> None:
     assert unmixed.verdict == "longrun"
     assert "not mixed (R-hat of energies 1.70)" in unmixed.reasons[1]
     falling = judged(energy=[0, 0, 0, 0, -1, -9])
-    assert "still falls: by 8.0 spreads since step 20000" in falling.reasons[1]
+    assert "still falls: by 8.0 spreads since step 20,000" in falling.reasons[1]

@@ -43,18 +43,18 @@ def judge(
         if born is not None and (settled is None or step <= MIDRUN):
             settled = seen["distance"]
     if born is None:
-        worst = f"samples are never like the data; at {steps[-1]} steps: {'; '.join(faults[-1])}"
+        worst = f"samples are never like the data; at {steps[-1]:,} steps: {'; '.join(faults[-1])}"
         return Judgement("shortrun", 0, [worst])
     good = born + len(list(takewhile(lambda found: not found, faults[born:])))
     last, reasons = steps[good - 1], []
     if good < len(steps):
-        reasons.append(f"spoilt at {steps[good]} steps: {'; '.join(faults[good])}")
+        reasons.append(f"spoilt at {steps[good]:,} steps: {'; '.join(faults[good])}")
     elif diverged:
         reasons.append(diverged)
     else:
-        reasons.append(f"like the data to the end of the exam, {last} steps{_ratio(at[-1], settled)}")
+        reasons.append(f"like the data to the end of the exam, {last:,} steps{_ratio(at[-1], settled)}")
         if last < LONGRUN:
-            reasons.append(f"the exam was too short for more: longrun is {LONGRUN} steps and more")
+            reasons.append(f"the exam was too short for more: longrun is {LONGRUN:,} steps and more")
     verdict: Verdict = "longrun" if last >= LONGRUN and good == len(steps) and not diverged else "midrun"
     return Judgement(verdict if last >= MIDRUN else "shortrun", last, reasons + _notes(steps, at))
 
@@ -87,7 +87,7 @@ def _ratio(seen: Mapping[str, float | None], settled: float | None) -> str:
     distance = seen.get("distance")
     if not distance or not settled:
         return ""
-    return f"; distance {distance:.3g}, {distance / settled:.2f} times its value at {MIDRUN} steps"
+    return f"; distance {distance:.3g}, {distance / settled:.2f} times its value at {MIDRUN:,} steps"
 
 
 def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> list[str]:
@@ -105,5 +105,5 @@ def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> li
     if then is not None and now is not None and spread and abs(now - then) > DRIFT * spread:
         way = "falls" if now < then else "rises"
         by = abs(now - then) / spread
-        notes.append(f"the mean energy still {way}: by {by:.1f} spreads since step {steps[middle]}")
+        notes.append(f"the mean energy still {way}: by {by:.1f} spreads since step {steps[middle]:,}")
     return notes
