@@ -40,10 +40,6 @@ class Case:
             torch.manual_seed(0)
             return SNGANEnergy(self.size, self.width, self.channels)
 
-    def plain_net(self) -> SNGANEnergy:
-        """With weights as PyTorch lays them out."""
-        return self.net().to(memory_format=torch.contiguous_format)
-
     def start(self) -> Tensor:
         return 2 * torch.rand(self.batch, self.channels, self.size, self.size) - 1
 
@@ -86,7 +82,7 @@ def plain_walk(energy: Energy, x: Tensor, steps: int, noise: Noise = torch.randn
 def contestants(case: Case) -> dict[str, Contestant]:
     """Walks of so many steps, by name."""
     net, x = case.net(), case.start()
-    printed = plain_energy(case.plain_net())
+    printed = plain_energy(net)
     energies = {FOLDED: tempered(net, TEMPERATURE)}
     if library() is not None:
         energies[OURS] = prepare(net, temperature=TEMPERATURE, precision="f32")
@@ -122,7 +118,7 @@ def update_contestants(case: Case, *, steps: int = 30, bank: int = 1000) -> dict
     """Whole training updates with persistent chains of so many steps: so many of them, by name."""
 
     def trainer(fast: bool) -> Trainer:
-        net, streams = case.net() if fast else case.plain_net(), Streams(0)
+        net, streams = case.net(), Streams(0)
         data = InMemory(torch.randint(0, 256, (1000, case.channels, case.size, case.size), dtype=torch.uint8))
         learned: Energy = net if fast else plain_energy(net)
         ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)

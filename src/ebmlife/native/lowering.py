@@ -73,6 +73,10 @@ class _Lowering:
         """The function that a node calls, or the module."""
         return self.net.get_submodule(str(node.target)) if node.op == "call_module" else node.target
 
+    def _is_same(self, node: fx.Node) -> bool:
+        """Whether its value is its input's; layouts are the program's own."""
+        return self._is(node, (nn.Identity,)) or (node.op, node.target) == ("call_method", "contiguous")
+
     def _is(self, node: fx.Node, functions: tuple[Any, ...]) -> bool:
         what = self._does(node)
         return what in functions if node.op == "call_function" else type(what) in functions
@@ -107,7 +111,7 @@ class _Lowering:
             return
         if node.op == "placeholder":
             self._place(node)
-        elif self._is(node, (nn.Identity,)):
+        elif self._is_same(node):
             self.map[node] = self.map[node.all_input_nodes[0]]
         elif self._is(node, _RELU):
             (source,) = node.all_input_nodes
@@ -176,7 +180,7 @@ class _Lowering:
         slope = self.slope[node]
         if node.op == "placeholder":
             return
-        if self._is(node, (nn.Identity,)):
+        if self._is_same(node):
             self._alias(node.all_input_nodes[0], slope)
         elif self._is(node, _ADD):
             for term in self._terms(node):
