@@ -41,9 +41,9 @@ def test_features_are_those_of_the_network_that_was_carried() -> None:
 
 def test_distance_grows_with_noise() -> None:
     real, net = pictures(20), inception()
-    reference = moments([net.of([real])])
+    reference = moments([net(real)])
     noise = torch.randn(real.shape, generator=torch.Generator().manual_seed(1))
-    distances = [frechet_distance(reference, moments([net.of([real + s * noise])])) for s in (0.0, 0.2, 0.9)]
+    distances = [frechet_distance(reference, moments([net(real + s * noise)])) for s in (0.0, 0.2, 0.9)]
     assert distances == sorted(distances)
     assert distances[-1] > 50
     assert distances[0] == pytest.approx(0, abs=0.1)
@@ -52,7 +52,7 @@ def test_distance_grows_with_noise() -> None:
 def test_real_images_score_as_fid_is_known_to(official_cifar10: Path) -> None:
     """At small counts: disjoint sets of real images are near, nearer the more there are; blur and noise are far."""
     data, net, n = cifar10(official_cifar10, train=False), inception(), 60
-    one, other = (net.of([data.take(torch.arange(first, first + n))]) for first in (0, n))
+    one, other = (net(data.take(torch.arange(first, first + n))) for first in (0, n))
     images = data.take(torch.arange(n, 2 * n))
     coarser = [F.interpolate(F.avg_pool2d(images, k), size=32, mode="bilinear") for k in (2, 8)]
     noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -60,7 +60,7 @@ def test_real_images_score_as_fid_is_known_to(official_cifar10: Path) -> None:
     def distance(features: Tensor, reference: Tensor = one) -> float:
         return frechet_distance(moments([reference]), moments([features]))
 
-    near, *blurred, far = (distance(features) for features in (other, *(net.of([x]) for x in (*coarser, noise))))
+    near, *blurred, far = (distance(features) for features in (other, *(net(x) for x in (*coarser, noise))))
     assert near < distance(other[: n // 2], one[: n // 2])
     assert near < blurred[0] < blurred[1] < far
     assert far > 300
