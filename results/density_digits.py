@@ -26,7 +26,11 @@ MODELS = {
     "longrun, no annealing": "digits-longrun-no-anneal",
     "longrun, no prior": "digits-longrun-no-prior",
     "longrun, one bank": "digits-longrun-one-bank",
+    "Glow": "digits-glow",
+    "score model": "digits-score",
+    "recovery likelihood": "digits-recovery",
 }
+SCORES = ("digits-score",)  # they have a slope and no energy: neither basins nor outliers
 LENGTHS = ("shortrun", "midrun", "longrun")
 STEPS, CHAINS = 100_000, 128
 LONG_STEPS, LONG_CHAINS = 1_000_000, 16  # of the longrun model once more
@@ -46,7 +50,8 @@ def trained(folder: Path, recipe: str, console: Console) -> Path:
 def examined(folder: Path, out: Path, *, steps: int = STEPS, chains: int = CHAINS) -> LifeCycle:
     """The exam of a run, chains from data."""
     size = ["--steps", str(steps), "--chains", str(chains), "--start", "data"]
-    code = ebmlife(["exam", str(folder), "--out", str(out), *size, "--basins", "--outliers"])
+    more = [] if folder.name in SCORES else ["--basins", "--outliers"]
+    code = ebmlife(["exam", str(folder), "--out", str(out), *size, *more])
     if code or not (out / "life-cycle.json").exists():
         raise SystemExit(code or "stopped and saved; the same command goes on")
     return record.load(out)
@@ -60,7 +65,7 @@ def at(cycle: LifeCycle, name: str, step: int) -> float:
 
 def row(name: str, recipe: str, folder: Path, cycle: LifeCycle) -> str:
     early, late = at(cycle, "distance", MIDRUN), at(cycle, "distance", STEPS)
-    outliers = json.loads((folder / "exam" / "outliers.json").read_text())["auroc"]
+    outliers = {} if recipe in SCORES else json.loads((folder / "exam" / "outliers.json").read_text())["auroc"]
     minutes = sum(1 / line["updates_per_second"] for line in watch.read_log(folder / "log.jsonl")) / 60
     cells = [
         f"{name}",
@@ -71,7 +76,7 @@ def row(name: str, recipe: str, folder: Path, cycle: LifeCycle) -> str:
         f"{at(cycle, 'outside', STEPS):.3f}",
         f"{at(cycle, 'contrast', STEPS):.3f}",
         f"{cycle.verdict}, {cycle.stable_until:,}",
-        " / ".join(f"{value:.2f}" for value in outliers.values()),
+        " / ".join(f"{value:.2f}" for value in outliers.values()) or "no energy",
         f"{minutes:.1f}",
         f"`{build.load(folder).recipe.hash}`",
     ]
