@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision results-defense results-density results-density-toys results-density-digits \
+        results-stability results-precision results-defense results-imagenet results-density results-density-toys results-density-digits \
         results-troubleshooting face docs check format
 
 help:
@@ -54,6 +54,9 @@ results-stability: setup
 
 results-defense: setup
 	$(BIN)/python results/defense.py
+
+results-imagenet: setup
+	$(BIN)/python results/imagenet.py
 
 results-density: results-density-toys results-density-digits
 

@@ -44,6 +44,8 @@ def test_labels_are_the_top_sub_folders(tmp_path):
     assert levels(data) == [40, 20, 10, 30]
     assert data.labels.tolist() == [0, 0, 1, 2]
     assert data.labels.dtype == torch.int64
+    (tmp_path / "aa").mkdir()
+    assert folder(tmp_path, size=6).labels.tolist() == [0, 0, 2, 3]
     save(tmp_path / "loose.png", plain(0))
     assert folder(tmp_path, size=6).labels is None
 

@@ -25,7 +25,8 @@ def folder(
     """All images under `path`, sub-folders included, in sorted order, each cropped to its centre square and resized.
 
     Sets of at most `memory_limit` bytes of uint8 pixels are decoded now, larger ones when their rows are taken. If all
-    images lie in sub-folders, an image's label is the rank of its top one among the sorted names; else there are none.
+    images lie in sub-folders, an image's label is the rank of its top one among the sorted names, those of empty ones
+    included: a part of ImageNet in its 1,000 folders keeps its labels. Else there are none.
     With `crop`, batches to train on are of random squares instead, of at least that share of the largest one's area.
     """
     root = Path(path).expanduser()
@@ -35,7 +36,7 @@ def folder(
     names = _names(root)
     if not names:
         raise BadInput(f"{root}: no image in this folder or below; looked for {', '.join(SUFFIXES)}")
-    source = Files(root, names, _labels(names))
+    source = Files(root, names, _labels(root, names))
     return images_of(source, size=size, channels=channels, crop=crop, memory_limit=memory_limit)
 
 
@@ -53,9 +54,10 @@ def _names(root: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _labels(names: Sequence[str]) -> Tensor | None:
-    tops = [name.split("/")[0] for name in names if "/" in name]
-    if len(tops) < len(names):
+def _labels(root: Path, names: Sequence[str]) -> Tensor | None:
+    if not all("/" in name for name in names):
         return None
-    rank = {top: index for index, top in enumerate(sorted(set(tops)))}
+    tops = [name.split("/")[0] for name in names]
+    shown = {place.name for place in root.iterdir() if place.is_dir() and not place.name.startswith(".")}
+    rank = {top: index for index, top in enumerate(sorted(shown | set(tops)))}
     return torch.tensor([rank[top] for top in tops])
