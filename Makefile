@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision results-defense results-imagenet results-density results-density-toys results-density-digits \
-        results-troubleshooting face docs check format
+        results-stability results-precision results-defense results-imagenet results-density results-density-toys \
+        results-density-digits results-density-cifar10 results-troubleshooting face docs check format
 
 help:
 	@echo "make demo    the three lengths of chain on the embedded digits, and a page of what came of it (minutes)"
@@ -58,13 +58,16 @@ results-defense: setup
 results-imagenet: setup
 	$(BIN)/python results/imagenet.py
 
-results-density: results-density-toys results-density-digits
+results-density: results-density-toys results-density-digits results-density-cifar10
 
 results-density-toys: setup
 	$(BIN)/python results/density_toys.py
 
 results-density-digits: setup
 	$(BIN)/python results/density_digits.py
+
+results-density-cifar10: setup
+	$(BIN)/python results/density_cifar10.py
 
 results-precision: setup
 	$(BIN)/python results/precision.py

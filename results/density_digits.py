@@ -6,6 +6,7 @@ called again, it goes on; what is trained and examined is not touched again.
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -30,7 +31,8 @@ MODELS = {
     "score model": "digits-score",
     "recovery likelihood": "digits-recovery",
 }
-SCORES = ("digits-score",)  # they have a slope and no energy: neither basins nor outliers
+SCORES = ("digits-score",)  # a slope and no energy
+MORE = ("--basins", "--outliers")  # what can be asked of an energy
 LENGTHS = ("shortrun", "midrun", "longrun")
 STEPS, CHAINS = 100_000, 128
 LONG_STEPS, LONG_CHAINS = 1_000_000, 16  # of the longrun model once more
@@ -47,10 +49,11 @@ def trained(folder: Path, recipe: str, console: Console) -> Path:
     return folder
 
 
-def examined(folder: Path, out: Path, *, steps: int = STEPS, chains: int = CHAINS) -> LifeCycle:
+def examined(
+    folder: Path, out: Path, *, steps: int = STEPS, chains: int = CHAINS, more: Sequence[str] = MORE
+) -> LifeCycle:
     """The exam of a run, chains from data."""
     size = ["--steps", str(steps), "--chains", str(chains), "--start", "data"]
-    more = [] if folder.name in SCORES else ["--basins", "--outliers"]
     code = ebmlife(["exam", str(folder), "--out", str(out), *size, *more])
     if code or not (out / "life-cycle.json").exists():
         raise SystemExit(code or "stopped and saved; the same command goes on")
@@ -120,7 +123,7 @@ def main() -> None:
     cycles: dict[str, LifeCycle] = {}
     for name, recipe in MODELS.items():
         folders[name] = trained(RUNS / recipe, recipe, console)
-        cycles[name] = examined(folders[name], folders[name] / "exam")
+        cycles[name] = examined(folders[name], folders[name] / "exam", more=() if recipe in SCORES else MORE)
         draw(cycles)
         replace(PAGE, "digits table", table(folders, cycles))
     cycle = examined(folders["longrun"], folders["longrun"] / "exam-long", steps=LONG_STEPS, chains=LONG_CHAINS)

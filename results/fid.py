@@ -11,7 +11,7 @@ from tables import RESULTS, replace
 from torch import Tensor
 from torchvision.transforms.functional import gaussian_blur
 
-from ebmlife.data import InMemory, cifar10
+from ebmlife.data import Dataset, InMemory, cifar10
 from ebmlife.exam.inception import scores
 from ebmlife.exam.scores import reference_features
 from ebmlife.files import cache_folder
@@ -33,13 +33,11 @@ def blurred(images: Tensor, sigma: float) -> Tensor:
     return gaussian_blur(images, kernel_size=[9, 9], sigma=[sigma, sigma])
 
 
-def main() -> None:
-    console = Console()
-    folder = cache_folder() / "cifar-10-batches-bin"
-    train, test = cifar10(folder), cifar10(folder, train=False)
+def sets(test: Dataset) -> dict[str, InMemory]:
+    """The same images as they are, blurred and noisy, and as many that are none."""
     images = test.take(torch.arange(COUNT))
     uniform = 2 * torch.rand(images.shape, generator=generator(0, "uniform")) - 1
-    sets = {
+    return {
         "5,000 of the test images": changed(images, lambda x: x),
         "blurred, sigma 0.5": changed(images, lambda x: blurred(x, 0.5)),
         "blurred, sigma 1": changed(images, lambda x: blurred(x, 1.0)),
@@ -47,9 +45,14 @@ def main() -> None:
         "with noise, deviation 0.3": changed(images, lambda x: noisy(x, 0.3)),
         "uniform noise": changed(uniform, lambda x: x),
     }
-    reference = reference_features(train, COUNT)
+
+
+def main() -> None:
+    console = Console()
+    folder = cache_folder() / "cifar-10-batches-bin"
+    reference = reference_features(cifar10(folder), COUNT)
     rows = []
-    for name, data in sets.items():
+    for name, data in sets(cifar10(folder, train=False)).items():
         found = reference_features(data, COUNT)
         for count in (2500, COUNT) if not rows else (COUNT,):
             values = scores(found[:count], reference[torch.linspace(0, COUNT - 1, count).long()])

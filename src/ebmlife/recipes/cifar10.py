@@ -130,23 +130,26 @@ def cifar10_longrun() -> dict[str, Any]:
 
 @named
 def cifar10_prior_small() -> dict[str, Any]:
-    """A prior energy for cifar10-longrun-small, with chains from data: hours on two cores. Not tuned yet.
+    """A prior energy for cifar10-longrun-small, chains from data that live for about 100 steps: an hour on two cores.
 
-    ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
+    Temperature, steps and their size are those of cifar10-shortrun-small, which were tried. Not trained yet.
+
+        ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
     """
     return {
-        "updates": 4000,
+        "updates": 3000,
         "batch": 64,
         "data": part("cifar10"),
         "data_noise": 0.03,
         "net": part("sngan", width=32),
-        "temperature": 1e-3,
+        "temperature": 1e-2,
         "tau": 0.5,
-        "langevin": {"step_size": 0.02, "steps": 30},
+        "langevin": {"step_size": 0.02, "steps": 20},
         "start": part("data"),
-        "chains": part("persistent", size=5000, rejuvenate=0.2),
-        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 3000"},
-        "sampling_steps": 150,
+        "chains": part("persistent", size=1280, rejuvenate=0.2),
+        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 2000", "ema": 0.995},
+        "sampling_steps": 100,
+        "watch": {"pictures_every": 250},
         "checkpoint": {"every": 250},
     }
 
@@ -154,15 +157,17 @@ def cifar10_prior_small() -> dict[str, Any]:
 @named
 @ablated
 def cifar10_longrun_small() -> dict[str, Any]:
-    """A longrun density of CIFAR-10 with a narrow network and chains from data: many hours on two cores. Not tuned yet.
+    """A longrun density of CIFAR-10 with a narrow network and chains from data: hours on two cores. Not trained yet.
 
-    ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
-    ebmlife train cifar10-longrun-small --out runs/cifar10-longrun-small
+    As with digits, states are few, so that they grow old within hours: they mature for 5,000 steps.
+
+        ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
+        ebmlife train cifar10-longrun-small --out runs/cifar10-longrun-small
     """
     return cifar10_prior_small() | {
-        "updates": 8000,
+        "updates": 6000,
         "prior": {"run": "runs/cifar10-prior-small"},
-        "chains": part("maturing", size=2000, burn_in_size=500, mature=100),
-        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 2000, 1e-5 @ 4000, 1e-6 @ 6000"},
+        "chains": part("maturing", size=256, burn_in_size=128, mature=250),
+        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 1500, 3e-5 @ 3000, 1e-5 @ 4500", "ema": 0.995},
         "sampling_steps": 500,
     }

@@ -1,0 +1,59 @@
+"""The figures of CIFAR-10 in docs/results/density.md, by real runs: `make results-density-cifar10`. Hours on two cores.
+
+A narrow prior and longrun energy, and the shortrun one for comparison. Stopped and called again, it goes on.
+"""
+
+from pathlib import Path
+
+from density_digits import RUNS, at, examined, trained
+from rich.console import Console
+from tables import RESULTS, replace
+
+from ebmlife import build, pictures, watch
+from ebmlife.exam import LifeCycle
+from ebmlife.exam.portrait import together
+from ebmlife.exam.verdict import MIDRUN
+
+PAGE = RESULTS / "density.md"
+PRIOR = Path("runs/cifar10-prior-small")  # where its recipe's readers look for it
+MODELS = {"prior": "cifar10-prior-small", "longrun": "cifar10-longrun-small", "shortrun": "cifar10-shortrun-small"}
+STEPS, CHAINS = 20_000, 128
+MARKS = (100, MIDRUN, 10_000, STEPS)
+
+
+def place(recipe: str) -> Path:
+    return PRIOR if recipe == PRIOR.name else RUNS / recipe
+
+
+def row(name: str, folder: Path, cycle: LifeCycle) -> str:
+    recipe = build.load(folder).recipe
+    minutes = sum(1 / line["updates_per_second"] for line in watch.read_log(folder / "log.jsonl")) / 60
+    cells = [name, f"`{recipe.name}`", *(f"{at(cycle, 'distance', step):.0f}" for step in MARKS)]
+    cells += [f"{at(cycle, figure, STEPS):.3f}" for figure in ("outside", "contrast", "variation")]
+    return "| " + " | ".join([*cells, f"{cycle.stable_until:,}", f"{minutes:.0f}", f"`{recipe.hash}`"]) + " |"
+
+
+def main() -> None:
+    console = Console()
+    cycles: dict[str, LifeCycle] = {}
+    rows = []
+    for name, recipe in MODELS.items():
+        folder = trained(place(recipe), recipe, console)
+        cycles[name] = examined(folder, folder / "exam", steps=STEPS, chains=CHAINS, more=())
+        rows.append(row(name, folder, cycles[name]))
+        some = cycles[name]
+        low = ", ".join(f"{key} {some.ranges[key][0]:.3g} to {some.ranges[key][1]:.3g}" for key in some.ranges)
+        head = ["model", "recipe", *(f"at {step:,}" for step in MARKS), "outside", "contrast", "variation"]
+        head += ["stable to", "minutes", "recipe hash"]
+        replace(
+            PAGE,
+            "cifar10 table",
+            f"Command: `make results-density-cifar10`. Seed 0; {CHAINS} chains from data, {STEPS:,} steps; the "
+            f"distance is `{some.settings['distance']}`.\nRanges of as many data: {low}.\n\n"
+            f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n" + "\n".join(rows),
+        )
+        pictures.save(PAGE.with_name("density-cifar10.png"), together(cycles))
+
+
+if __name__ == "__main__":
+    main()
