@@ -4,162 +4,37 @@ Runs and attacks lie in runs/results/defense; what is finished there is not touc
 on two cores, `cifar10` (which needs the weights of a ResNet-20, see RESNET20) many; `page` writes down what is there.
 """
 
-import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import torch
+from attacked import (
+    BARE,
+    CLASSIFIERS,
+    DIGITS,
+    LENGTHS,
+    MAIN,
+    MODES,
+    OF_CIFAR10,
+    RADII,
+    RUNS,
+    TITLES,
+    TRAININGS,
+    Piece,
+    attack,
+    defended,
+    images,
+    model,
+    train,
+)
 from rich.console import Console
 from tables import RESULTS, replace
-from torch import Tensor, nn
 
-from ebmlife import attacks, build, checkpoint, classifiers, pictures, recipes, run, watch
-from ebmlife.attacks import Record, Threat
-from ebmlife.cli.defending import make_purifier
-from ebmlife.data import InMemory, cifar10, digits
-from ebmlife.defense import DefendedClassifier, undefended
-from ebmlife.model import Model
+from ebmlife import attacks, pictures, watch
+from ebmlife.attacks import Record
 from ebmlife.randomness import mixed
-from ebmlife.recipe import Recipe, override
 
-RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "defense", RESULTS / "defense.md"
-RESNET20 = Path(os.environ.get("EBMLIFE_RESNET20", "~/.cache/ebmlife/cifar10-resnet20.safetensors")).expanduser()
-CIFAR10 = Path(os.environ.get("EBMLIFE_CIFAR10", "~/.cache/ebmlife/cifar-10-batches-bin")).expanduser()
-RADIUS, K = 0.12, 100
-TRAININGS = {  # name: recipe, and what is changed of it
-    "resnet": ("digits-classifier", {}),
-    "wide": ("digits-classifier", {"net.kind": "wide-resnet", "net.depth": "10", "net.widen": "1", "seed": "1"}),
-    "midrun": ("digits-midrun", {}),
-    "no-anneal": ("digits-midrun-no-anneal", {}),
-    "shortrun": ("digits-shortrun", {"data.train": "true"}),
-    "score": ("digits-score", {"data.train": "true"}),
-    "cifar10-midrun": ("cifar10-midrun-small", {}),
-}
-BARE = "undefended"
-TITLES = {
-    BARE: "none",
-    "midrun": "midrun",
-    "no-anneal": "midrun without annealing",
-    "shortrun": "shortrun",
-    "score": "score model",
-    "cifar10-midrun": "midrun",
-}
-MODES = ("bpda", "transfer", "smooth", "full", "fixed")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One attack."""
-
-    defence: str = "midrun"  # of TRAININGS, or BARE
-    gradient: str = "bpda"
-    radius: float = RADIUS
-    k: int = K
-    classifier: str = "resnet"
-    images: int = 100
-    steps: int = 20
-    replicas: int = 8
-    verify: int = 32
-
-    @property
-    def place(self) -> Path:
-        defence = BARE if self.defence == BARE else f"{self.defence}-k{self.k}-{self.gradient}"
-        return RUNS / "attacks" / f"{self.classifier}-{defence}-r{self.radius:.3g}"
-
-
-def bare(**changes: Any) -> Piece:
-    return Piece(BARE, k=0, **changes)
-
-
-def strong(defence: str, gradient: str) -> Piece:
-    """Gradients through every Langevin step cost some ten times as much: fewer images."""
-    return (
-        Piece(defence, gradient, images=50, replicas=4) if gradient in ("full", "smooth") else Piece(defence, gradient)
-    )
-
-
-ENERGIES = ("midrun", "no-anneal", "shortrun", "score")
-MAIN = [bare(), *(strong(defence, mode) for mode in MODES for defence in ENERGIES)]
-RADII = [piece for r in (0.04, 0.08, RADIUS, 0.16, 0.2, 0.5) for piece in (bare(radius=r), Piece(radius=r))]
-LENGTHS = [
-    bare(),
-    *(Piece(k=k) for k in (25, 50, K, 200, 400)),
-    *(Piece(defence, k=k, images=100 if k == K else 50) for defence in ENERGIES[1:] for k in (50, K, 200)),
-]
-CLASSIFIERS = [piece for name in ("resnet", "wide") for piece in (bare(classifier=name), Piece(classifier=name))]
-OF_CIFAR10 = [
-    Piece(defence, mode, radius=8 / 255, k=k, classifier="resnet20")
-    for defence, mode, k in ((BARE, "bpda", 0), *(("cifar10-midrun", mode, 500) for mode in MODES))
-]
-DIGITS = list(dict.fromkeys([*RADII, *CLASSIFIERS, *MAIN, *LENGTHS]))
-
-
-def recipe(name: str) -> Recipe:
-    chosen, changes = TRAININGS[name]
-    return build.resolve(override(build.resolve(recipes.get(chosen)), changes))
-
-
-def train(name: str, console: Console) -> None:
-    """A run that is made, or gone on with, or there."""
-    folder, wanted = RUNS / name, recipe(name)
-    if folder.exists() and run.read_recipe(folder).hash != wanted.hash:
-        raise SystemExit(f"{folder} is a run of an older recipe; move it away")
-    if checkpoint.choose(folder, None) == wanted.updates:
-        return
-    outcome = run.resume(folder, console=console) if folder.exists() else run.begin(wanted, folder, console=console)
-    if not outcome.finished:
-        raise SystemExit("stopped and saved; the same command goes on")
-
-
-@cache
-def model(name: str) -> Model:
-    return build.load(RUNS / name)
-
-
-@cache
-def classifier(name: str) -> nn.Module:
-    return classifiers.find(f"cifar-resnet20:{RESNET20}" if name == "resnet20" else str(RUNS / name))
-
-
-@cache
-def test_data(name: str) -> InMemory:
-    return cifar10(CIFAR10, train=False) if name == "resnet20" else digits(train=False)
-
-
-def images(piece: Piece) -> tuple[Tensor, Tensor]:
-    """Evenly spread over the test images: digits come writer by writer."""
-    data = test_data(piece.classifier)
-    rows = torch.linspace(0, len(data) - 1, piece.images).long()
-    assert data.labels is not None
-    return data.take(rows), data.labels[rows]
-
-
-def defended(piece: Piece) -> DefendedClassifier:
-    if piece.defence == BARE:
-        return undefended(classifier(piece.classifier))
-    purifier = make_purifier(model(piece.defence), piece.k)
-    return DefendedClassifier(classifier(piece.classifier), purifier, gradient=piece.gradient)
-
-
-def attack(piece: Piece, console: Console) -> Record:
-    if not (piece.place / "record").exists():
-        console.print(piece.place.name, highlight=False)
-    x, y = images(piece)
-    return attacks.evaluate(
-        defended(piece),
-        x,
-        y,
-        threat=Threat("linf", piece.radius),
-        steps=piece.steps,
-        replicas=piece.replicas,
-        verify=piece.verify,
-        evaluations=3,
-        folder=piece.place,
-    )
+PAGE = RESULTS / "defense.md"
 
 
 def rows_of(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
