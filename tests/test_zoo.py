@@ -11,6 +11,8 @@ from ebmlife.cli import main
 from ebmlife.errors import BadInput
 from ebmlife.exam import diversity, fd_digits
 
+CIFAR10_DIVERSITY = 37.8  # of 2,000 of its training images
+
 
 def test_every_model_loads_and_samples() -> None:
     assert "digits-shortrun" in zoo.names()
@@ -24,6 +26,16 @@ def test_shipped_digits_are_near_the_data_and_diverse() -> None:
     assert fd_digits([samples]) < 40  # noise is at 2,000, and 500 real digits at about 4
     data = ebmlife.data.digits().take(torch.arange(500))
     assert 0.9 < diversity(samples) / diversity(data) < 1.15
+
+
+def test_shipped_photographs_are_diverse_and_without_a_frame() -> None:
+    samples = ebmlife.load("zoo:cifar10-shortrun-small").sample(64)
+    assert 0.9 < diversity(samples) / CIFAR10_DIVERSITY < 1.15
+    for sides in (samples, samples.transpose(2, 3)):
+        change = (sides[..., 1:] - sides[..., :-1]).abs().mean((0, 1, 2))  # from each column to the next
+        inner = change[5:-5].mean()
+        assert change[0] < 1.3 * inner  # of the data: 0.74 to 0.88
+        assert change[-1] < 1.3 * inner
 
 
 def test_the_shipped_density_has_its_prior_and_keeps_chains_near_the_data() -> None:
