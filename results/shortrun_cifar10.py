@@ -76,11 +76,9 @@ def row(title: str, found: dict[str, dict[str, float]]) -> str:
 
 def write(found: dict[str, dict[str, dict[str, float]]]) -> None:
     rows = [row(title, of_it) for title, of_it in found.items()]
-    head = (
-        "chains, recipe, fid_5k, kid_5k, precision_5k, recall_5k, fid_5k of the generator alone, fid_5k of the bank, "
-    )
-    head += "diversity, updates, hours, recipe hash, paper (fid_50k)"
-    columns = head.split(", ")
+    columns = ["chains", "recipe", *(f"{key}_5k" for key in ("fid", "kid", "precision", "recall"))]
+    columns += ["fid_5k of the generator alone", "fid_5k of the bank", "diversity", "updates", "hours", "recipe hash"]
+    columns += ["paper, fid_50k"]
     replace(
         PAGE,
         "cifar10 table",
