@@ -34,9 +34,9 @@ SCORED = [  # the bank of persistent chains is what they have: 40 steps from noi
     ("hybrid", "samples"),
     ("hybrid", "start"),
     ("cooperative", "samples"),
-    ("cooperative", "start"),
     ("persistent, noise", "samples"),
     ("persistent, noise", "bank"),
+    ("cooperative", "start"),
 ]
 
 
