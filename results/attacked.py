@@ -10,13 +10,12 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ebmlife import attacks, build, checkpoint, classifiers, recipes, run
+from ebmlife import attacks, build, classifiers
 from ebmlife.attacks import Record, Threat
 from ebmlife.cli.defending import make_purifier
 from ebmlife.data import InMemory, cifar10, digits
 from ebmlife.defense import DefendedClassifier, undefended
 from ebmlife.model import Model
-from ebmlife.recipe import Recipe, override
 
 RUNS = Path(__file__).parent.parent / "runs" / "results" / "defense"
 RESNET20 = Path(os.environ.get("EBMLIFE_RESNET20", "~/.cache/ebmlife/cifar10-resnet20.safetensors")).expanduser()
@@ -91,23 +90,6 @@ LENGTHS = [
 CLASSIFIERS = [piece for name in ("resnet", "wide") for piece in (bare(classifier=name), Piece(classifier=name))]
 OF_CIFAR10 = [of_cifar10(BARE, "bpda", 0), *(of_cifar10("cifar10-midrun", mode, 500) for mode in MODES)]
 DIGITS = list(dict.fromkeys([*RADII, *CLASSIFIERS, *MAIN, *LENGTHS]))
-
-
-def recipe(name: str) -> Recipe:
-    chosen, changes = TRAININGS[name]
-    return build.resolve(override(build.resolve(recipes.get(chosen)), changes))
-
-
-def train(name: str, console: Console) -> None:
-    """A run that is made, or gone on with, or there."""
-    folder, wanted = RUNS / name, recipe(name)
-    if folder.exists() and run.read_recipe(folder).hash != wanted.hash:
-        raise SystemExit(f"{folder} is a run of an older recipe; move it away")
-    if checkpoint.choose(folder, None) == wanted.updates:
-        return
-    outcome = run.resume(folder, console=console) if folder.exists() else run.begin(wanted, folder, console=console)
-    if not outcome.finished:
-        raise SystemExit("stopped and saved; the same command goes on")
 
 
 @cache

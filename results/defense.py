@@ -25,10 +25,10 @@ from attacked import (
     defended,
     images,
     model,
-    train,
 )
 from rich.console import Console
 from tables import RESULTS, replace
+from training import chosen, trained
 
 from ebmlife import attacks, pictures, watch
 from ebmlife.attacks import Record
@@ -173,7 +173,7 @@ def main(task: str) -> None:
     for piece in pieces:
         for name in (piece.classifier, piece.defence):
             if name in TRAININGS:
-                train(name, console)
+                trained(RUNS / name, chosen(*TRAININGS[name]), console)
         attack(piece, console)
     there = [piece for piece in (*DIGITS, *OF_CIFAR10) if (piece.place / "record").is_dir()]
     write({piece: Record.load(piece.place / "record") for piece in there})

@@ -5,9 +5,11 @@ A narrow prior and longrun energy, and the shortrun one for comparison. Stopped 
 
 from pathlib import Path
 
-from density_digits import RUNS, at, examined, trained
+from density_digits import RUNS, at, examined
 from rich.console import Console
+from shortrun_cifar10 import RUNS as SHORTRUN
 from tables import RESULTS, replace
+from training import chosen, trained
 
 from ebmlife import build, pictures, watch
 from ebmlife.exam import LifeCycle
@@ -21,8 +23,7 @@ STEPS, CHAINS = 20_000, 128
 MARKS = (100, MIDRUN, 10_000, STEPS)
 
 
-def place(recipe: str) -> Path:
-    return PRIOR if recipe == PRIOR.name else RUNS / recipe
+PLACES = {"prior": PRIOR, "longrun": RUNS / MODELS["longrun"], "shortrun": SHORTRUN / MODELS["shortrun"]}
 
 
 def row(name: str, folder: Path, cycle: LifeCycle) -> str:
@@ -38,7 +39,7 @@ def main() -> None:
     cycles: dict[str, LifeCycle] = {}
     rows = []
     for name, recipe in MODELS.items():
-        folder = trained(place(recipe), recipe, console)
+        folder = trained(PLACES[name], chosen(recipe), console)
         cycles[name] = examined(folder, folder / "exam", steps=STEPS, chains=CHAINS, more=())
         rows.append(row(name, folder, cycles[name]))
         some = cycles[name]

@@ -15,13 +15,14 @@ from PIL import Image
 from rich.console import Console
 from tables import RESULTS, replace
 from torch import Tensor
+from training import chosen, trained
 
-from ebmlife import build, pictures, recipes, run, watch
+from ebmlife import build, pictures, watch
 from ebmlife.data import Toy
 from ebmlife.data.toys import density
 from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalised
 from ebmlife.files import whole
-from ebmlife.recipe import Recipe, override
+from ebmlife.recipe import Recipe
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "density", RESULTS / "density.md"
 LENGTHS = {"shortrun": "", "midrun": "-midrun", "longrun": "-longrun"}
@@ -46,16 +47,11 @@ class Scores:
 
 def scored(toy: str, length: str, seed: int, console: Console) -> Scores:
     """Trains (or goes on, or finds) one run, and scores it."""
-    folder = place(toy, length, seed)
+    recipe = chosen(f"toy-{toy}{LENGTHS[length]}", {"seed": str(seed)})
+    folder = trained(place(toy, length, seed), recipe, console)
     if not (folder / "scores.json").exists():
-        base = build.resolve(recipes.get(f"toy-{toy}{LENGTHS[length]}"))
-        recipe = build.resolve(override(base, {"seed": str(seed)}))
-        console.print(f"{folder.name}: {recipe.updates} updates", highlight=False)
-        outcome = run.resume(folder, console=console) if folder.exists() else run.begin(recipe, folder, console=console)
-        if not outcome.finished:
-            raise SystemExit("stopped and saved; the same command goes on")
         with whole(folder / "scores.json") as unfinished:
-            unfinished.write_text(json.dumps(asdict(score(folder, outcome.update))))
+            unfinished.write_text(json.dumps(asdict(score(folder, recipe.updates))))
     return Scores(**json.loads((folder / "scores.json").read_text()))
 
 

@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from rich.console import Console
 from tables import RESULTS, replace
+from training import chosen, trained
 
-from ebmlife import build, checkpoint, pictures, recipes, run, watch
+from ebmlife import build, checkpoint, pictures, watch
 from ebmlife.data import digits
 from ebmlife.exam import diversity, fd_digits
 from ebmlife.files import whole
-from ebmlife.recipe import override
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "shortrun", RESULTS / "shortrun.md"
 VARIANTS = {
@@ -45,13 +45,8 @@ class Scores:
 
 def scored(name: str, seed: int, console: Console) -> Scores:
     """Trains (or goes on, or finds) one run, and scores it."""
-    folder = RUNS / f"{name}-seed{seed}"
+    folder = trained(RUNS / f"{name}-seed{seed}", chosen(name, {"seed": str(seed)}), console)
     if not (folder / "scores.json").exists():
-        recipe = build.resolve(override(build.resolve(recipes.get(name)), {"seed": str(seed)}))
-        console.print(f"{folder.name}: {recipe.updates} updates", highlight=False)
-        outcome = run.resume(folder, console=console) if folder.exists() else run.begin(recipe, folder, console=console)
-        if not outcome.finished:
-            raise SystemExit("stopped and saved; the same command goes on")
         with whole(folder / "scores.json") as unfinished:
             unfinished.write_text(json.dumps(_score(folder)))
     return Scores(**json.loads((folder / "scores.json").read_text()))

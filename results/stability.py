@@ -11,11 +11,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from tables import RESULTS, replace
+from training import chosen, trained
 
-from ebmlife import build, checkpoint, pictures, recipes, run
+from ebmlife import build, checkpoint, pictures
 from ebmlife.errors import Diverged
 from ebmlife.exam import diversity
-from ebmlife.recipe import Recipe, override
+from ebmlife.recipe import Recipe
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "stability", RESULTS / "shortrun.md"
 UPDATES, EVERY, SAMPLES, SEED = 500, 25, 100, 0
@@ -33,22 +34,20 @@ def recipe(data: str, method: str, batch_norm: bool) -> Recipe:
         "checkpoint.every": str(EVERY),
         "checkpoint.keep_every": str(EVERY),
     }
-    return build.resolve(override(build.resolve(recipes.get(RECIPES[data] + METHODS[method])), changes))
+    return chosen(RECIPES[data] + METHODS[method], changes)
 
 
-def trained(chosen: Recipe, folder: Path, console: Console) -> dict[int, float]:
+def diversities(wanted: Recipe, folder: Path, console: Console) -> dict[int, float]:
     """How diverse samples are, relative to data, over the updates of a run that is made, or gone on with, or there.
 
     A divergence is what is looked for: it ends the run, and what came before is shown."""
     try:
-        outcome = run.resume(folder, console=console) if folder.exists() else run.begin(chosen, folder, console=console)
-        if not outcome.finished:
-            raise SystemExit("stopped and saved; the same command goes on")
+        trained(folder, wanted, console)
     except Diverged as divergence:
         console.print(str(divergence), markup=False, highlight=False)
-    data = build.DATA.make(chosen.data)
+    data = build.DATA.make(wanted.data)
     of_data = diversity(data.take(torch.linspace(0, len(data) - 1, 2000).long()))
-    steps = int(chosen.langevin.steps(0))
+    steps = int(wanted.langevin.steps(0))
     models = {update: build.load(folder, update=update) for update in checkpoint.updates(folder)}
     return {at: diversity(model.sample(SAMPLES, steps=steps, seed=1)) / of_data for at, model in models.items()}
 
@@ -59,16 +58,16 @@ def main(data: str) -> None:
     for method in METHODS:
         for batch_norm in (True, False):
             name = f"{method}, {'with' if batch_norm else 'without'} batch norm"
-            chosen = recipe(data, method, batch_norm)
+            wanted = recipe(data, method, batch_norm)
             folder = RUNS / f"{data}-{name.replace(', ', '-').replace(' ', '-')}"
-            lines[name] = trained(chosen, folder, console)
-            rows.append(build.load(folder).sample(20, steps=int(chosen.langevin.steps(0)), seed=1))
+            lines[name] = diversities(wanted, folder, console)
+            rows.append(build.load(folder).sample(20, steps=int(wanted.langevin.steps(0)), seed=1))
             last, end = list(lines[name].values())[-5:], max(lines[name])
             ended = f"{end}" if end == UPDATES else f"diverged after {end}"
             numbers = [f"{sum(last) / len(last):.2f}", f"{min(lines[name].values()):.2f}", ended]
-            table.append(f"| {name} | " + " | ".join(numbers) + f" | `{chosen.hash}` |")
+            table.append(f"| {name} | " + " | ".join(numbers) + f" | `{wanted.hash}` |")
             console.print(table[-1], markup=False, highlight=False)
-    rows.append(build.DATA.make(chosen.data).take(torch.arange(20)))
+    rows.append(build.DATA.make(wanted.data).take(torch.arange(20)))
     pictures.save(PAGE.with_name(f"stability-{data}.png"), pictures.grid(torch.cat(rows), columns=20))
     plot = pictures.curves(lines, title=f"diversity of shortrun samples, {data}", x="update", y="relative to data")
     pictures.save(PAGE.with_name(f"stability-{data}-curves.png"), plot)

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from rich.console import Console
 from tables import replace
+from training import chosen, trained
 
-from ebmlife import build, checkpoint, pictures, recipes, run, watch
+from ebmlife import build, checkpoint, pictures, watch
 from ebmlife.errors import Diverged
 from ebmlife.exam import diversity
-from ebmlife.recipe import Recipe, override
+from ebmlife.recipe import Recipe
 
 ROOT = Path(__file__).parent.parent
 RUNS, PAGE = ROOT / "runs" / "results" / "troubleshooting", ROOT / "docs" / "troubleshooting.md"
@@ -35,7 +36,7 @@ class Case:
 
     def resolved(self) -> Recipe:
         common = {"updates": str(UPDATES), "checkpoint.every": "50", "workers": "0"}
-        return build.resolve(override(build.resolve(recipes.get(self.recipe)), common | self.changes))
+        return chosen(self.recipe, common | self.changes)
 
 
 CASES = {
@@ -49,21 +50,18 @@ CASES = {
 }
 
 
-def trained(case: Case, folder: Path, console: Console) -> str:
+def outcome(case: Case, folder: Path, console: Console) -> str:
     """Makes the run, or goes on with it; how it ended."""
     try:
-        begun = folder.exists()
-        outcome = run.resume(folder, console=console) if begun else run.begin(case.resolved(), folder, console=console)
+        trained(folder, case.resolved(), console)
     except Diverged as error:
         return str(error).partition(";")[0]
-    if not outcome.finished:
-        raise SystemExit("stopped and saved; the same command goes on")
     return "finished"
 
 
 def row(name: str, case: Case, console: Console) -> str:
     folder = RUNS / name.replace(" ", "-")
-    ended = trained(case, folder, console)
+    ended = outcome(case, folder, console)
     lines = watch.read_log(folder / "log.jsonl")
     difference, gradient = (np.array([line[key] for line in lines]) for key in ("energy_difference", "gradient"))
     own = PAGE.parent / "troubleshooting" / folder.name

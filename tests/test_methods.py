@@ -16,6 +16,7 @@ from ebmlife.cli import main
 from ebmlife.distributed import Ranks
 from ebmlife.energy import gradient
 from ebmlife.errors import BadInput, Diverged
+from ebmlife.exam import record
 from ebmlife.recipe import EBMRecipe, override
 
 QUIET = Console(quiet=True)
@@ -149,3 +150,12 @@ def test_all_named_recipes_of_small_data_build() -> None:
         if recipe.data.kind == "digits":
             recipe = override(recipe, {"prior": "none"}) if isinstance(recipe, EBMRecipe) else recipe
             assert build.training(recipe).model.shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize("name", ["digits-glow", "digits-score", "digits-recovery"])
+def test_every_density_sits_the_same_exam(name: str, trained: Path, tmp_path: Path) -> None:
+    """From data, which are of the kind that it learned: what they are at first is no fault."""
+    size = ["--steps", "3", "--chains", "64", "--start", "data", "--step-size", "1e-4"]
+    assert main(["exam", str(trained / name), "--out", str(tmp_path), *size]) == 0
+    cycle = record.load(tmp_path)
+    assert cycle.stable_until > 0, cycle.reasons

@@ -161,7 +161,9 @@ def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns:
         if panel.band is not None:
             axes.axhspan(*panel.band, color="grey", alpha=0.3, label="data")
         axes.set_xscale("symlog", linthresh=1)  # step 0 has its place
-        axes.set(title=panel.title, xlabel="Langevin steps", yscale="log" if panel.logarithmic else "linear")
+        positive = any((value or 0) > 0 for values in panel.lines.values() for value in values)
+        axes.set_yscale("log" if panel.logarithmic and positive else "linear")
+        axes.set(title=panel.title, xlabel="Langevin steps")
         if len(panel.lines) > 1 or panel.band is not None:
             axes.legend(fontsize=8)
     return rendered(figure)

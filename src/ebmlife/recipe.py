@@ -136,6 +136,11 @@ class FlowRecipe(Recipe):
     start: Part = part("generator")
     sampling_steps: Natural = 0
 
+    @property
+    def noise_learned(self) -> float:
+        """The deviation of a value that is spread evenly over its bin."""
+        return 2 / (self.levels - 1) / 12**0.5
+
 
 class RecoveryRecipe(Recipe):
     """EBMs of data given noisier data, by recovery likelihood; chains walk at the lowest level."""
@@ -147,6 +152,11 @@ class RecoveryRecipe(Recipe):
     relative_step: Positive = 2e-4**0.5  # b: the step of a chain, in units of its level's noise
     start: Part = part("progressive")
     sampling_steps: Natural = 0
+
+    @property
+    def noise_learned(self) -> float:
+        """Of the lowest level: the first of the diffusion's small steps, of variance 1e-4."""
+        return 1e-2
 
 
 # May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.

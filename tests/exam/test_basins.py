@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ebmlife.data import Mixture
 from ebmlife.energy import gaussian
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.basins import Landscape, Merge, barriers, basins
 from ebmlife.exam.tree import draw, leaves
 
@@ -71,6 +71,14 @@ def test_branches_do_not_cross_and_the_tree_is_drawn() -> None:
         found = Landscape(minima, energies, torch.tensor([0, 1, 2, 3]), merges)
         assert leaves(found) == [0, 2, 1, 3]
         assert draw(found).width > 100
+
+
+def test_an_energy_that_is_infinite_on_the_way_has_no_tree() -> None:
+    def cleft(x: Tensor) -> Tensor:
+        return (x[:, 0].abs() - 1).square() + torch.where(x[:, 0].abs() < 0.1, torch.inf, 0.0)
+
+    with pytest.raises(Diverged, match="not finite between two ends"):
+        basins(cleft, torch.tensor([[-1.1, 0.0], [1.1, 0.0]]), step_size=0.1)
 
 
 @pytest.mark.parametrize("wrong", [{"x": torch.zeros(1, 2)}, {"depth": 0.0}, {"depth": math.nan}])

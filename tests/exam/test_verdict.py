@@ -76,6 +76,13 @@ def test_states_that_exploded_are_never_longrun() -> None:
     assert "not finite" in result.reasons[0]
 
 
+@pytest.mark.parametrize("contrast", [[0.1] * 6, [1, 1, 0.1, 0.1, 0.1, 0.1]])
+def test_that_states_exploded_is_said_also_of_those_that_were_spoilt_before(contrast: list[float]) -> None:
+    reasons = judged(contrast=contrast, diverged="states are not finite any more").reasons
+    assert "states are not finite any more" in reasons
+    assert "contrast" in reasons[0]
+
+
 def test_what_the_verdict_does_not_rest_on_is_said_all_the_same() -> None:
     assert len(judged().reasons) == 1
     unmixed = judged(rhat_energy=[None] * 5 + [1.7])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ebmlife import recipes
 from ebmlife.data import Batches, InMemory
 from ebmlife.errors import BadInput
 from ebmlife.learner import Learner
@@ -74,6 +75,12 @@ def test_levels_are_spread_over_their_own_bins_which_tile_the_range() -> None:
     assert -0.5 <= offset.min() < -0.49
     assert 0.49 < offset.max() <= 0.5
     assert torch.equal(((spread + 1) * (levels - 1) / 2).round(), ((x + 1) * (levels - 1) / 2).round())
+
+
+def test_the_noise_that_is_learned_is_that_of_the_bins() -> None:
+    recipe = recipes.get("digits-glow")
+    spread = dequantised(torch.zeros(100_000), recipe.levels, torch.Generator().manual_seed(0))
+    assert spread.std().item() == pytest.approx(recipe.noise_learned, rel=0.01)
 
 
 def test_bits_of_a_uniform_density_are_those_of_as_many_levels() -> None:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ebmlife import langevin, seeded
+from ebmlife import langevin, recipes, seeded
 from ebmlife.data import Batches, InMemory
 from ebmlife.energy import gradient
 from ebmlife.learner import Learner
@@ -38,6 +38,13 @@ class Spring(nn.Module):
 
     def forward(self, y: Tensor, level: Tensor) -> Tensor:
         return self.k * y.flatten(1).square().sum(1) / 2
+
+
+def test_the_noise_that_is_learned_is_that_of_the_lowest_level() -> None:
+    recipe = recipes.get("digits-recovery")
+    at = Diffusion(recipe.levels, relative_step=recipe.relative_step)
+    lowest = at("spread", torch.tensor([0]), torch.zeros(1, 1, 8, 8)).item()
+    assert lowest == pytest.approx(recipe.noise_learned, rel=1e-3)
 
 
 def test_a_conditional_energy_is_that_of_y_in_units_of_the_step() -> None:

@@ -17,7 +17,7 @@ from ebmlife import checkpoint, pictures, places
 from ebmlife.cli.parsing import Command
 from ebmlife.distributed import Ranks
 from ebmlife.energy import Energy
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam import LifeCycle, life_cycle, record, tree
 from ebmlife.exam.basins import basins
 from ebmlife.exam.outliers import detect
@@ -195,7 +195,12 @@ def _map_basins(subject: Subject, cycle: LifeCycle, out: Path, options: argparse
         print("the chains diverged: there is nothing left whose basins could be mapped")
         return
     step_size, x = cycle.settings["step_size"], cycle.states.to(subject.x0.device)
-    found = basins(cast(Energy, subject.energy), x, step_size=step_size, depth=options.basin_depth, clip=subject.clip)
+    energy = cast(Energy, subject.energy)
+    try:
+        found = basins(energy, x, step_size=step_size, depth=options.basin_depth, clip=subject.clip)
+    except Diverged as error:  # the exam stands
+        print(f"no basins could be mapped: {error}")
+        return
     pictures.save(out / "basins.png", tree.draw(found))
     with whole(out / "basins.json") as unfinished:
         plain = {"depth": options.basin_depth, "energies": found.energies.tolist(), "sizes": found.sizes}

@@ -57,7 +57,10 @@ def basins(
         raise Diverged("the energy is not finite where descent ended")
     order = energies.argsort()
     x, energies = x[order.to(x.device)], energies[order]
-    owner, merges = _join(barriers(energy, x), energies, depth)
+    heights = barriers(energy, x)
+    if not heights.isfinite().all():
+        raise Diverged("the energy is not finite between two ends of descent")
+    owner, merges = _join(heights, energies, depth)
     kept = sorted(set(owner))
     rank = {end: number for number, end in enumerate(kept)}
     basin = torch.empty_like(order)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,6 +17,13 @@ class Moments:
     mean: Tensor  # (D,)
     covariance: Tensor  # (D, D)
     count: int
+
+    @cached_property
+    def root(self) -> Tensor:
+        """C^(1/2): many sets are compared with one."""
+        values, vectors = torch.linalg.eigh(self.covariance)
+        root: Tensor = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+        return root
 
 
 def moments(batches: Iterable[Tensor]) -> Moments:
@@ -44,8 +52,7 @@ def frechet_distance(a: Moments, b: Moments) -> float:
     The eigenvalues of C_a C_b are those of C_a^(1/2) C_b C_a^(1/2), which is symmetric: its root is real and stable,
     also where there are fewer images than features.
     """
-    root = _root(a.covariance)
-    eigenvalues = torch.linalg.eigvalsh(root @ b.covariance @ root).clamp_min(0)
+    eigenvalues = torch.linalg.eigvalsh(a.root @ b.covariance @ a.root).clamp_min(0)
     trace = a.covariance.trace() + b.covariance.trace() - 2 * eigenvalues.sqrt().sum()
     return float((a.mean - b.mean).square().sum() + trace)
 
@@ -53,9 +60,3 @@ def frechet_distance(a: Moments, b: Moments) -> float:
 def shortened(count: int) -> str:
     """A sample size as it stands in a score's name: 50000 -> '50k'."""
     return f"{count // 1000}k" if count % 1000 == 0 else str(count)
-
-
-def _root(covariance: Tensor) -> Tensor:
-    values, vectors = torch.linalg.eigh(covariance)
-    root: Tensor = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
-    return root

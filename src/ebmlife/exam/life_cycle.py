@@ -100,6 +100,8 @@ def life_cycle(
             ranks=ranks,
         )
     except Diverged as error:
+        if not looks.rows:
+            raise  # there is no life to tell of
         x, done, diverged = x0, steps, str(error)
     figures = looks.columns() | trace.columns(looks.steps)
     judged = judge(looks.steps, figures, truth, diverged=diverged)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy
+from ebmlife.errors import Diverged
 from ebmlife.exam.convergence import convergence
 from ebmlife.exam.figures import figures_of
 from ebmlife.exam.reference import Features, Reference, in_parts
@@ -35,13 +36,14 @@ class Looks:
         self.classes: Tensor | None = None  # of the start
 
     def __call__(self, step: int, x: Tensor, gradient: float | None) -> None:
-        row: dict[str, float | None] = {
-            "distance": self.truth.distance(in_parts(self.features.of, x, self.batch, ranks=self.ranks))
-        }
+        seen = in_parts(self.features.of, x, self.batch, ranks=self.ranks)
+        _refuse("a feature", seen, step)
+        row: dict[str, float | None] = {"distance": self.truth.distance(seen)}
         row |= figures_of(x.cpu())
         row["gradient"] = gradient
         if self.energies is not None:
             energies = in_parts(self.energies, x, self.batch, ranks=self.ranks).double()
+            _refuse("an energy", energies, step)
             row |= {"energy": energies.mean().item(), "energy_spread": energies.std().item()}
         if self.classifier is not None:
             classes = in_parts(self.classifier, x, self.batch, ranks=self.ranks).argmax(1)
@@ -106,6 +108,12 @@ class Trace:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
         self.draws = [] if state["draws"] is None else list(state["draws"])
+
+
+def _refuse(what: str, values: Tensor, step: int) -> None:
+    """States can be finite where what is seen of them is not."""
+    if not values.isfinite().all():
+        raise Diverged(f"{what} is not finite at step {step:,}")
 
 
 def _converged(draws: Tensor) -> list[tuple[float, float] | None]:

@@ -34,6 +34,7 @@ def judge(
 ) -> Judgement:
     """A life begins at the first step without a fault, and lasts to the last one before the next fault."""
     at = [{name: column[i] for name, column in figures.items()} for i in range(len(steps))]
+    end = [diverged] if diverged else []
     faults: list[list[str]] = []
     born, settled = None, None
     for step, seen in zip(steps, at, strict=True):
@@ -44,19 +45,17 @@ def judge(
             settled = seen["distance"]
     if born is None:
         worst = f"samples are never like the data; at {steps[-1]:,} steps: {'; '.join(faults[-1])}"
-        return Judgement("shortrun", 0, [worst])
+        return Judgement("shortrun", 0, [worst, *end])
     good = born + len(list(takewhile(lambda found: not found, faults[born:])))
     last, reasons = steps[good - 1], []
     if good < len(steps):
         reasons.append(f"spoilt at {steps[good]:,} steps: {'; '.join(faults[good])}")
-    elif diverged:
-        reasons.append(diverged)
-    else:
+    elif not diverged:
         reasons.append(f"like the data to the end of the exam, {last:,} steps{_ratio(at[-1], settled)}")
         if last < LONGRUN:
             reasons.append(f"the exam was too short for more: longrun is {LONGRUN:,} steps and more")
     verdict: Verdict = "longrun" if last >= LONGRUN and good == len(steps) and not diverged else "midrun"
-    return Judgement(verdict if last >= MIDRUN else "shortrun", last, reasons + _notes(steps, at))
+    return Judgement(verdict if last >= MIDRUN else "shortrun", last, reasons + end + _notes(steps, at))
 
 
 def _faults(seen: Mapping[str, float | None], reference: Reference, settled: float | None) -> list[str]:

@@ -1,0 +1,25 @@
+"""The runs that results are of: made once, gone on with when the command is called again."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from ebmlife import build, checkpoint, recipes, run
+from ebmlife.recipe import Recipe, override
+
+
+def chosen(name: str, changes: dict[str, str] | None = None) -> Recipe:
+    """A recipe by name, with some fields changed."""
+    return build.resolve(override(build.resolve(recipes.get(name)), changes or {}))
+
+
+def trained(folder: Path, recipe: Recipe, console: Console) -> Path:
+    """The folder of a finished run of this very recipe."""
+    if folder.exists() and run.read_recipe(folder).hash != recipe.hash:
+        raise SystemExit(f"{folder} is a run of another recipe, perhaps of an older one; move it away")
+    if checkpoint.choose(folder, None) != recipe.updates:
+        console.print(f"{folder.name}: {recipe.updates} updates", highlight=False)
+        outcome = run.resume(folder, console=console) if folder.exists() else run.begin(recipe, folder, console=console)
+        if not outcome.finished:
+            raise SystemExit("stopped and saved; the same command goes on")
+    return folder
