@@ -1,7 +1,7 @@
 """CIFAR-10 at 32x32 by real runs, hybrid, cooperative and persistent at equal updates: `make results-shortrun-cifar10`.
 
-An hour and more each on one core. Stopped and called again, it goes on; `train` only trains, `score` only scores what is finished. Runs
-lie in runs/results/shortrun-cifar10.
+An hour and more each on one core. Stopped and called again, it goes on; `train` only trains, `score` only scores what
+is finished. Runs lie in runs/results/shortrun-cifar10.
 """
 
 import json
