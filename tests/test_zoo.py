@@ -41,7 +41,7 @@ def test_shipped_photographs_are_diverse_and_without_a_frame() -> None:
 def test_the_shipped_density_has_its_prior_and_keeps_chains_near_the_data() -> None:
     model = ebmlife.load("zoo:digits-longrun")
     assert model.prior is not None
-    assert fd_digits([model.sample(128, steps=300)]) < 150  # 128 real digits are at about 57, noise at 2,000
+    assert fd_digits([model.sample(128, steps=300)]) < 150  # 128 real digits are at 20 to 91, noise at 2,000
 
 
 def test_a_picture_after_installation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
