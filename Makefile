@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision results-defense results-imagenet results-density results-density-toys \
-        results-density-digits results-density-cifar10 results-troubleshooting face docs check format
+        results-stability results-precision results-defense results-defense-cifar10 results-imagenet results-density \
+        results-density-toys results-density-digits results-density-cifar10 results-troubleshooting face docs check format
 
 help:
 	@echo "make demo    the three lengths of chain on the embedded digits, and a page of what came of it (minutes)"
@@ -53,7 +53,10 @@ results-stability: setup
 	$(BIN)/python results/stability.py cifar10
 
 results-defense: setup
-	$(BIN)/python results/defense.py
+	$(BIN)/python results/defense.py digits
+
+results-defense-cifar10: setup
+	$(BIN)/python results/defense.py cifar10
 
 results-imagenet: setup
 	$(BIN)/python results/imagenet.py

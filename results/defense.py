@@ -82,6 +82,8 @@ def by_meaning(found: dict[Piece, Record]) -> str:
         ]
         for piece, record in records.items()
     ]
+    if not records:
+        return ""
     names = next(iter(records.values())).accuracies
     return rows_of(("energy", "gradient", *names, "gradients", "Langevin image-steps"), rows)
 
@@ -154,7 +156,7 @@ def write(found: dict[Piece, Record]) -> None:
     )
     texts = {
         "trainings": trainings(name for name in TRAININGS if (RUNS / name / "log.jsonl").exists()),
-        "gradients": f"{how}\n\n{by_gradient(found)}",
+        "gradients": f"{how}\n\n{by_gradient(found)}" if by_gradient(found) else "",
         "meanings": by_meaning(found),
         "radii": sweep(found, RADII, "radius"),
         "lengths": sweep(found, LENGTHS, "k"),

@@ -12,8 +12,10 @@ from ebmlife import pictures
 from ebmlife.attacks import Examples, Record
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
+from ebmlife.run import read_recipe
 
 QUICK = ["--n", "6", "--steps", "2", "--replicas", "2", "--verify", "3", "--evaluations", "2", "--k", "2"]
+SPREAD = torch.linspace(0, 296, 6).round().long()  # of the test digits: some of all of them
 ATTACK = ["--classifier", "attacks.small:digits_net", "--threat", "linf:8/255", *QUICK]
 
 
@@ -98,7 +100,7 @@ def test_an_attack_leaves_records_a_table_and_plots(run: Path, tmp_path: Path, c
         assert len(record.tally.labels) == 6
     test = digits(train=False)
     assert test.labels is not None
-    assert torch.equal(record.tally.labels, test.labels[:6])
+    assert torch.equal(record.tally.labels, test.labels[SPREAD])
     for plot in ("steps.png", "images.png"):
         assert (out / plot).is_file()
     assert not (out / "sweep.png").exists()
@@ -111,7 +113,7 @@ def test_examples_are_those_of_the_record(run: Path, tmp_path: Path) -> None:
         Record.load(tmp_path / "bpda-k2" / "record"),
     )
     bare = Record.load(tmp_path / "undefended" / "record")
-    assert torch.equal(shown.natural, digits(train=False).take(torch.arange(6)))
+    assert torch.equal(shown.natural, digits(train=False).take(SPREAD))
     assert torch.equal(shown.attacked, record.tally.adversaries)
     assert torch.equal(shown.natural_bare, bare.tally.natural)
     assert torch.equal(shown.attacked_defended, record.tally.final[:, 0])
@@ -149,8 +151,14 @@ def test_a_preset_is_the_papers_unless_changed(run: Path, tmp_path: Path) -> Non
     preset = ["--preset", "paper-imagenet", "--classifier", "attacks.small:digits_net", *QUICK]
     works("attack", run, *preset, "--out", tmp_path / "out")
     settings = Record.load(tmp_path / "out" / "bpda-k2" / "record").settings
-    assert (settings["threat"], settings["step_size"], settings["langevin_step_size"]) == ("linf:2/255", 1 / 255, 0.02)
-    assert settings["replicas"] == 2
+    assert (settings["threat"], settings["step_size"], settings["replicas"]) == ("linf:2/255", 1 / 255, 2)
+    assert settings["langevin_step_size"] == read_recipe(run).langevin.step_size  # the energy's own
+
+
+def test_a_model_that_is_sampled_without_steps_is_asked_for_their_number(tmp_path: Path, capsys: Capture) -> None:
+    works("train", "digits-score", "--out", tmp_path / "score", "--updates", "1", "--batch", "4", "--net.width", "8")
+    line = fails(capsys, "attack", tmp_path / "score", *ATTACK[:-2])
+    assert "digits-score is sampled without Langevin steps; say how many to purify with: --k" in line
 
 
 def test_masking_checks_on_request(run: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -179,6 +187,8 @@ def test_data_without_a_test_part_are_noted(tmp_path: Path, capsys: Capture) -> 
         (["--classifier", "nothing"], ["unknown classifier 'nothing'"]),
         (["--preset", "papr-cifar10"], ["did you mean 'paper-cifar10'"]),
         (["--loss", "hinge"], ["unknown loss 'hinge'"]),
+        (["--beta", "5"], ["--beta is of smooth gradients, and --gradient is bpda"]),
+        (["--step-size", "2"], ["step_size 2", "2/255"]),
         (["--n", "298"], ["--n 298", "297 test images"]),
         (["--n", "0"], ["--n 0"]),
         (["--verify", "1"], ["verify", "2 replicas"]),

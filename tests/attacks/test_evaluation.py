@@ -135,6 +135,19 @@ def test_known_noise_is_one_draw() -> None:
     assert record.verified == record.final == record.averaged == record.worst
 
 
+def test_a_defence_of_fixed_noise_is_attacked_as_it_is() -> None:
+    """Its purifier has a seed: every evaluation is what the module itself says of the image."""
+    x, y = images(9)
+    robust = defended(step_size=0.5)
+    robust.purifier.seed = 7
+    record = evaluate(robust, x, y, threat=Threat("linf", 0.1), **SMALL)
+    adversaries = record.tally.adversaries
+    with torch.no_grad():
+        own = robust(adversaries, replicas=SMALL["verify"])
+    torch.testing.assert_close(record.tally.logits, SMALL["evaluations"] * own)
+    assert record.settings["langevin_seed"] == 7
+
+
 class Killed(Exception):
     pass
 
@@ -200,6 +213,13 @@ class Misfit(nn.Module):
         return torch.zeros(len(x), *self.out)
 
 
+class Two(Linear):
+    """The first two classes alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[:, :2]
+
+
 @pytest.mark.parametrize(
     ("model", "x", "y", "options", "said"),
     [
@@ -218,7 +238,10 @@ class Misfit(nn.Module):
         (defended(), X, Y, {"verify": 3}, "at least the 4 replicas"),
         (defended(), X, Y, {"replicas": 0}, "replicas must be at least 1"),
         (defended(), X, Y, {"steps": -1}, "steps of at least 0"),
-        (defended(), X, Y, {"step_size": 0.0}, "step_size above 0"),
+        (defended(), X, Y, {"step_size": 0.0}, "step_size of an attack must be above 0"),
+        (defended(), X, Y, {"step_size": 2.0}, "step_size 2 leads across the whole ball of linf:0.1; .* give 2/255"),
+        (defended(), X, Y, {"threat": Threat("l2", 128)}, "radius 128 of an l2 threat: .* at most 4 apart"),
+        (Two(), X, Y, {"loss": "dlr"}, "the dlr loss needs at least 3 classes"),
         (defended(), X, Y, {"evaluations": 0}, "evaluations must be at least 1"),
         (defended(), X, Y, {"ids": [1, 1, 2, 3]}, "different ids"),
         (defended(), X, Y, {"loss": "hinge"}, "unknown loss"),
@@ -229,7 +252,7 @@ def test_mistakes_are_one_line_before_any_step(
 ) -> None:
     stages: list[Progress] = []
     with pytest.raises(BadInput, match=said) as error:
-        evaluate(model, x, y, threat=Threat("linf", 0.1), watch=stages.append, **(SMALL | options))
+        evaluate(model, x, y, watch=stages.append, **({"threat": Threat("linf", 0.1)} | SMALL | options))
     assert "\n" not in str(error.value)
     assert stages == []
 

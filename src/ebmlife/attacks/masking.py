@@ -53,13 +53,14 @@ def check_masking(
         record: Record = evaluate(model, x, y, folder=place, **(options | base | changes))
         return record.verified
 
-    plain = run("plain")
+    plain, seed = run("plain"), options.get("seed", 0)
     return [
         *_radii(plain, threat, tuple(x.shape[1:]), run),
-        _no_help("more steps", plain, f"{2 * steps} steps", run("steps", steps=2 * steps)),
+        # Other draws: with the same ones it would only go on from where the plain attack ended, and could not fail.
+        _no_help("more steps", plain, f"{2 * steps} steps", run("steps", steps=2 * steps, seed=seed + 1)),
         _more_replicas(plain, base, run),
         _transfer(plain, run("transfer", robust.with_gradient("transfer"))),
-        *(_norms(robust, x[:8], y[:8], mode, seed=options.get("seed", 0)) for mode in (Full(), Smooth())),
+        *(_norms(robust, x[:8], y[:8], mode, seed=seed) for mode in (Full(), Smooth())),
     ]
 
 
@@ -127,5 +128,5 @@ def gradient_norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full 
 def _loss_gradient(robust: DefendedClassifier, walked: Tensor, y: Tensor) -> Tensor:
     """The cross-entropy's gradient at the logits: softmax(z) - onehot(y)."""
     with torch.no_grad():
-        probabilities = robust.classify(walked).softmax(1)
-    return probabilities - F.one_hot(y, probabilities.shape[1])
+        probabilities = robust.classify(walked).double().softmax(1)  # p_y - 1 would round to 0
+    return (probabilities - F.one_hot(y, probabilities.shape[1])).to(walked.dtype)

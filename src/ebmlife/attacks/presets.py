@@ -1,4 +1,7 @@
-"""The paper's attacks by name, from its table "Defense Evaluation" and the high-power table of its appendix C."""
+"""The paper's attacks by name, from its table "Defense Evaluation" and the high-power table of its appendix C.
+
+The size of Langevin's steps belongs to the energy and comes from its recipe.
+"""
 
 from dataclasses import dataclass
 
@@ -14,7 +17,6 @@ class Preset:
     replicas: int  # H_adv
     verify: int  # H_def
     langevin_steps: int
-    langevin_step_size: float
     images: int
 
 
@@ -26,7 +28,6 @@ PRESETS = {
         replicas=48,
         verify=128,
         langevin_steps=2000,  # the table; the text says 1500
-        langevin_step_size=1e-2,
         images=5000,
     ),
     "paper-imagenet": Preset(
@@ -36,7 +37,6 @@ PRESETS = {
         replicas=16,
         verify=64,
         langevin_steps=200,
-        langevin_step_size=2e-2,
         images=10_000,
     ),
     "paper-imagenet-high-power": Preset(
@@ -46,7 +46,6 @@ PRESETS = {
         replicas=32,
         verify=64,
         langevin_steps=200,
-        langevin_step_size=2e-2,
         images=1600,
     ),
 }

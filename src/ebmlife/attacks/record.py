@@ -81,7 +81,11 @@ class Record:
     @property
     def natural(self) -> Share:
         """Of the defended classifier on natural images."""
-        return _share(self.tally.natural == self.tally.labels)
+        return _share(self._at_first)
+
+    @property
+    def _at_first(self) -> Tensor:
+        return self.tally.natural == self.tally.labels
 
     @property
     def verified(self) -> Share:
@@ -90,23 +94,23 @@ class Record:
 
     @property
     def final(self) -> Share:
-        """Of one evaluation of the last adversaries: what a user of the defence would meet."""
-        return _share(self.tally.final[:, 0] == self.tally.labels)
+        """Of one evaluation of the last adversaries. An image that was wrong at first is broken, here and below."""
+        return _share(self._at_first & (self.tally.final[:, 0] == self.tally.labels))
 
     @property
     def averaged(self) -> Share:
         """Of the prediction from all final evaluations' logits averaged."""
-        return _share(self.tally.logits.argmax(1) == self.tally.labels)
+        return _share(self._at_first & (self.tally.logits.argmax(1) == self.tally.labels))
 
     @property
     def worst(self) -> Share:
         """Of images that every one of the final evaluations gets right."""
-        return _share((self.tally.final == self.tally.labels[:, None]).all(1))
+        return _share(self._at_first & (self.tally.final == self.tally.labels[:, None]).all(1))
 
     def by_step(self) -> dict[int, Share]:
         """Verified accuracy after each step: right at first, and not broken up to there."""
-        at, right = self.tally.broken_at, self.tally.natural == self.tally.labels
-        return {j: _share(right & ((at == NONE) | (at > j))) for j in range(self.tally.attacked.shape[1])}
+        at = self.tally.broken_at
+        return {j: _share(self._at_first & ((at == NONE) | (at > j))) for j in range(self.tally.attacked.shape[1])}
 
     @property
     def accuracies(self) -> dict[str, Share]:

@@ -62,6 +62,7 @@ class Threat:
         if self.norm == "linf":
             direction = slope.sign()
         else:
+            slope = slope / slope.abs().amax((-3, -2, -1), keepdim=True).clamp_min(1e-38)  # squares of small ones are 0
             lengths = _lengths(slope)
             direction = torch.where(lengths > 0, slope / lengths, slope)
         return self.inside(x + 2 * size * direction, origin)

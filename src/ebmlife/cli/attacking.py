@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from torch import Tensor, nn
 
 from ebmlife import attacks, build, classifiers, pictures, places
@@ -23,7 +23,7 @@ from ebmlife.defense import DefendedClassifier
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
-from ebmlife.gradients import Gradient, Smooth, find
+from ebmlife.gradients import Fixed, Gradient, Smooth, find
 from ebmlife.model import Model
 from ebmlife.randomness import mixed
 
@@ -88,11 +88,19 @@ def _plan(options: argparse.Namespace) -> _Plan:
     attacks.losses.find(options.loss)
     modes = [find(name) for name in options.gradient.split(",")]
     if options.beta is not None:
-        modes = [Smooth(options.beta) if isinstance(mode, Smooth) else mode for mode in modes]
+        modes = [_softened(mode, options.beta) for mode in modes]
+        if not any(isinstance(getattr(mode, "mode", mode), Smooth) for mode in modes):
+            raise BadInput(f"--beta is of smooth gradients, and --gradient is {options.gradient}")
     k = chosen("langevin_steps", options.k, None)
     ks = [k] if options.sweep_k is None else sorted(set(counts(options.sweep_k, "--sweep-k")))
-    walk = {"batch": options.batch} | ({} if preset is None else {"step_size": preset.langevin_step_size})
-    return _Plan(attack, modes, ks, walk, options.n if options.n is not None or preset is None else preset.images)
+    n = options.n if options.n is not None or preset is None else preset.images
+    return _Plan(attack, modes, ks, {"batch": options.batch}, n)
+
+
+def _softened(mode: Gradient, beta: float) -> Gradient:
+    if isinstance(mode, Fixed):
+        return Fixed(_softened(mode.mode, beta))
+    return Smooth(beta) if isinstance(mode, Smooth) else mode
 
 
 def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -139,7 +147,8 @@ def _test_images(model: Model, n: int | None, *, quiet: bool) -> tuple[Tensor, T
         raise BadInput(f"--n {n}: there are {len(data)} test images")
     if seen and not quiet:
         print("note: the run was trained on these images too")
-    rows = torch.arange(min(100, len(data)) if n is None else n)
+    # Spread over all of them: images often come class by class.
+    rows = torch.linspace(0, len(data) - 1, min(100, len(data)) if n is None else n).round().long()
     return data.take(rows), data.labels[rows]
 
 
@@ -198,19 +207,16 @@ class _Bar:
 
     def __init__(self, name: str, *, quiet: bool) -> None:
         self._name, self._console, self._spoke = name, Console(stderr=True, quiet=quiet), time.monotonic()
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[standing]}"))
-        self._progress = Progress(
-            *columns, TimeRemainingColumn(), console=self._console, disable=not self._console.is_terminal
-        )
-        self._task = self._progress.add_task(name, total=1.0, standing="")
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
+        self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
+        self._task = self._progress.add_task(name, total=1.0, said="")
 
     def __call__(self, progress: attacks.Progress) -> None:
-        standing = f"{progress.standing.right} of {progress.standing.of} stand"
-        self._progress.update(self._task, completed=progress.done, standing=standing)
+        said = f"{progress.standing.right} of {progress.standing.of} stand, about {progress.seconds_left:.0f} s left"
+        self._progress.update(self._task, completed=progress.done, said=said)
         if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
             self._spoke = time.monotonic()
-            left = f"about {progress.seconds_left:.0f} s left"
-            self._console.print(f"{self._name}: {progress.done:.0%}, {standing}, {left}")
+            self._console.print(f"{self._name}: {progress.done:.0%}, {said}")
 
     def __enter__(self) -> "_Bar":
         self._progress.start()

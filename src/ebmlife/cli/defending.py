@@ -47,6 +47,9 @@ def load_model(options: argparse.Namespace) -> Model:
 
 def make_purifier(model: Model, steps: int | None, **options: Any) -> Purifier:
     """As the model's recipe walks, for so many steps or as many as it samples with."""
+    if steps is None and not model.recipe.sampling_steps:
+        said = "say how many to purify with: --k of attack, --steps of purify"
+        raise BadInput(f"{model.recipe.name} is sampled without Langevin steps; {said}")
     walk = model.recipe.langevin
     settings: dict[str, Any] = {"step_size": walk.step_size, "clip": walk.clip} | options
     return Purifier(model.energy, steps=model.recipe.sampling_steps if steps is None else steps, **settings)
