@@ -15,6 +15,7 @@ from ebmlife.attacks import Record, Threat
 from ebmlife.cli.defending import make_purifier
 from ebmlife.data import InMemory, cifar10, digits
 from ebmlife.defense import DefendedClassifier, undefended
+from ebmlife.files import whole
 from ebmlife.model import Model
 
 RUNS = Path(__file__).parent.parent / "runs" / "results" / "defense"
@@ -90,6 +91,7 @@ LENGTHS = [
 ]
 CLASSIFIERS = [piece for name in ("resnet", "wide") for piece in (bare(classifier=name), Piece(classifier=name))]
 OF_CIFAR10 = [of_cifar10(BARE, "bpda", 0), *(of_cifar10("cifar10-midrun", mode, 500) for mode in MODES)]
+MASKED, CHECKS = Piece(images=50), RUNS / "masking.txt"
 DIGITS = list(dict.fromkeys([*RADII, *CLASSIFIERS, *MAIN, *LENGTHS]))
 
 
@@ -129,15 +131,19 @@ def defended(piece: Piece) -> DefendedClassifier:
 def attack(piece: Piece, console: Console) -> Record:
     if not (piece.place / "record").exists():
         console.print(piece.place.name, highlight=False)
-    x, y = images(piece)
-    return attacks.evaluate(
-        defended(piece),
-        x,
-        y,
-        threat=Threat("linf", piece.radius),
-        steps=piece.steps,
-        replicas=piece.replicas,
-        verify=piece.verify,
-        evaluations=3,
-        folder=piece.place,
-    )
+    return attacks.evaluate(defended(piece), *images(piece), folder=piece.place, **settings(piece))
+
+
+def settings(piece: Piece) -> dict[str, Any]:
+    strength = {"steps": piece.steps, "replicas": piece.replicas, "verify": piece.verify}
+    return {"threat": Threat("linf", piece.radius), "evaluations": 3, **strength}
+
+
+def masking(piece: Piece, file: Path) -> None:
+    """What attacks with other radii, steps and replicas say of the gradients: eight attacks."""
+    if not file.exists():
+        found = attacks.check_masking(
+            defended(piece), *images(piece), folder=file.parent / "masking", **settings(piece)
+        )
+        with whole(file) as unfinished:
+            unfinished.write_text("\n".join(map(str, found)) + "\n")

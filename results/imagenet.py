@@ -26,7 +26,7 @@ TRAINING = {  # the recipe's, but with chains from data instead of BigGAN's, few
     "watch.pictures_every": "6",
 }
 ATTACK = {
-    "gradient": "bpda,full,transfer",
+    "gradient": "bpda,full,smooth,transfer",
     "n": "8",
     "k": "5",
     "steps": "2",
@@ -65,12 +65,7 @@ def main() -> None:
     run(*(("resume", str(made)) if made.exists() else begin))
     if checkpoint.choose(made, None) != int(TRAINING["updates"]):
         raise SystemExit("stopped and saved; the same command goes on")
-    attack = {
-        "classifier": "efficientnet-lite0",
-        "preset": "paper-imagenet",
-        "gradient": "bpda,full,transfer",
-        **ATTACK,
-    }
+    attack = {"classifier": "efficientnet-lite0", "preset": "paper-imagenet", **ATTACK}
     run("attack", str(made), "--out", str(RUNS / "attack"), *options(attack))
     recipe, said = build.load(made).recipe, (RUNS / "attack" / "table.txt").read_text().rstrip()
     replace(
