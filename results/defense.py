@@ -161,8 +161,8 @@ def write(found: dict[Piece, Record]) -> None:
     of_cifar10 = sweep(found, OF_CIFAR10, "gradient")
     photographs = (
         f"Command: `make results-defense-cifar10`. Test images spread over all 10,000, linf radius 8/255, {one.steps} "
-        f"attack steps of 2/255,\n{one.replicas} replicas (4 for `full` and `smooth`), breaks verified by {one.verify}, "
-        f"K = {OF_CIFAR10[-1].k}, seed 0. Wilson's 95 % intervals over images."
+        f"attack steps of 2/255,\n{one.replicas} replicas (4 for `full` and `smooth`), breaks verified by "
+        f"{one.verify}, K = {OF_CIFAR10[-1].k}, seed 0. Wilson's 95 % intervals over images."
     )
     texts = {
         "trainings": trainings(name for name in TRAININGS if (RUNS / name / "log.jsonl").exists()),
