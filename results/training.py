@@ -19,7 +19,10 @@ def trained(folder: Path, recipe: Recipe, console: Console) -> Path:
         raise SystemExit(f"{folder} is a run of another recipe, perhaps of an older one; move it away")
     if checkpoint.choose(folder, None) != recipe.updates:
         console.print(f"{folder.name}: {recipe.updates} updates", highlight=False)
-        outcome = run.resume(folder, console=console) if folder.exists() else run.begin(recipe, folder, console=console)
+        if folder.exists():
+            outcome = run.resume(folder, change=lambda _: recipe, console=console)  # it may be longer now
+        else:
+            outcome = run.begin(recipe, folder, console=console)
         if not outcome.finished:
             raise SystemExit("stopped and saved; the same command goes on")
     return folder
