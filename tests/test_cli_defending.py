@@ -147,6 +147,14 @@ def test_the_same_command_finds_its_records_and_another_is_refused(run: Path, tm
     assert "holds another attack (seed: 0 -> 1)" in line
 
 
+def test_what_an_earlier_command_found_stays_in_the_table(run: Path, tmp_path: Path, capsys: Capture) -> None:
+    for gradient in ("bpda", "transfer"):
+        works("attack", run, *ATTACK, "--gradient", gradient, "--out", tmp_path / "out")
+    names = [line.split()[0] for line in (tmp_path / "out" / "table.txt").read_text().splitlines()[1:]]
+    assert names == ["undefended", "transfer-k2", "bpda-k2"]
+    assert sorted(json.loads((tmp_path / "out" / "summary.json").read_text())) == sorted(names)
+
+
 def test_a_preset_is_the_papers_unless_changed(run: Path, tmp_path: Path) -> None:
     preset = ["--preset", "paper-imagenet", "--classifier", "attacks.small:digits_net", *QUICK]
     works("attack", run, *preset, "--out", tmp_path / "out")

@@ -126,6 +126,8 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
             print(f"stopped; the same command goes on where it was, in {out}")
         raise
     if ranks.first:
+        before = [place for place in sorted(out.glob("*/record")) if place.parent.name not in records]
+        records |= {place.parent.name: attacks.Record.load(place) for place in before}  # of earlier commands
         _report(records, said, out)
         _draw(records, out)
         _show(records[longest], defences[longest], x, seed=options.seed, out=out, name=longest)
