@@ -74,6 +74,19 @@ def test_of_a_gaussian_energy_in_closed_form() -> None:
     torch.testing.assert_close(info.norms[-1].float(), got.norm(dim=1))
 
 
+@pytest.mark.parametrize("growth", [2.0, 0.25])
+def test_beyond_what_a_float_holds_the_direction_stays(growth: float) -> None:
+    """2^500 and 2^-1000: the gradient of a long chain whose steps all stretch or shrink it."""
+    x, v = torch.randn(8, 2), torch.randn(8, 2)
+
+    def curved(energy: Energy, x: Tensor, v: Tensor) -> Tensor:
+        return (1 - growth) / (0.1**2 / 2) * v
+
+    got, info = pull_back(gaussian(0.5), x, v, steps=500, step_size=0.1, noise=lanes(), curved=curved)
+    torch.testing.assert_close(F.normalize(got.double(), dim=1, eps=1e-99), F.normalize(v.double(), dim=1))
+    torch.testing.assert_close((info.norms[-1] / info.norms[0]).log2(), torch.full((8,), growth).log2().double() * 500)
+
+
 @pytest.mark.parametrize("prepared", [False, True])
 def test_the_hessian_of_a_relu_energy_is_zero(prepared: bool) -> None:
     """So that v comes back as it went, but for what a Gaussian term does to it."""

@@ -35,7 +35,8 @@ def pull_back(
     from the last step to the first.
 
     The chain is walked once to keep every sqrt(steps)-th state, and each stretch once more, under the same noise, to
-    have its states (the same bits) while v passes through them.
+    have its states (the same bits) while v passes through them. A gradient that grows or shrinks beyond what a float
+    holds keeps its direction: its largest part is taken for 2**100 then, or for 2**-120.
     """
     length = isqrt(max(steps - 1, 0)) + 1
     counts = [min(length, steps - first) for first in range(0, steps, length)]
@@ -43,7 +44,8 @@ def pull_back(
     for count in counts:
         marks.append((x, noise.place()))
         x, _ = langevin(energy, x, steps=count, step_size=step_size, noise=noise, clip=clip)
-    norms, stored = [_norms(v)], 0
+    v, exponent = _scaled(v)
+    norms, stored = [_norms(v, exponent)], 0
     for i in reversed(range(len(counts))):
         start, place = marks[i]
         noise.go_to(place)
@@ -52,8 +54,10 @@ def pull_back(
         with frozen(energy, walking=False):
             while states:
                 v = _through_step(energy, states.pop(), v, step_size=step_size, clip=clip, curved=curved)
-        norms.append(_norms(v))
-    return v, PullInfo(torch.stack(norms), stored)
+        v, more = _scaled(v)
+        exponent = exponent + more
+        norms.append(_norms(v, exponent))
+    return torch.ldexp(v, exponent.clamp(-120, 100)), PullInfo(torch.stack(norms), stored)
 
 
 def _through_step(
@@ -95,5 +99,11 @@ def _states(
     return recorded.states
 
 
-def _norms(v: Tensor) -> Tensor:
-    return v.double().flatten(1).square().sum(1).sqrt()  # a square may be too much for a float
+def _scaled(v: Tensor) -> tuple[Tensor, Tensor]:
+    """v divided by a power of two for each chain, which costs no bit of it, and the powers (B, 1, ...)."""
+    exponent = torch.frexp(v.flatten(1).abs().amax(1)).exponent.clamp(-120, 120).view(-1, *[1] * (v.ndim - 1))
+    return torch.ldexp(v, -exponent), exponent
+
+
+def _norms(v: Tensor, exponent: Tensor) -> Tensor:
+    return v.double().flatten(1).square().sum(1).sqrt() * exponent.flatten().double().exp2()
