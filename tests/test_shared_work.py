@@ -18,9 +18,10 @@ from ebmlife import checkpoint, run
 from ebmlife.attacks import Record, Threat, evaluate
 from ebmlife.cli import main
 from ebmlife.distributed import ALONE, Ranks
-from ebmlife.energy import gaussian
+from ebmlife.energy import Energy, gaussian
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, life_cycle
+from ebmlife.exam.life_cycle import Slope
 from ebmlife.longwalk import long_walk
 
 EXAM = ["--steps", "20", "--chains", "8", "--batch", "3"]
@@ -88,15 +89,28 @@ def test_one_rank_that_is_told_to_stop_stops_all(tmp_path: Path) -> None:
     assert checkpoint.updates(tmp_path) == [100]
 
 
-def _exam(ranks: Ranks) -> LifeCycle:
+class Steep:
+    """A slope without an energy: one step leads out of the floats."""
+
+    def gradient(self, x: Tensor) -> Tensor:
+        return 1e36 * x
+
+
+def quartic(x: Tensor) -> Tensor:
+    return x.square().sum(1).square()
+
+
+def _exam(ranks: Ranks, energy: Energy | Slope) -> LifeCycle:
     """Chains that are thrown out of the world: the last batch, which is the second rank's."""
     start = torch.zeros(6, 2)
-    start[5] = 1e30
-    return life_cycle(lambda x: x.square().sum(1).square(), start, steps=50, step_size=1.0, batch=3, ranks=ranks)
+    start[5] = 1e9
+    return life_cycle(energy, start, steps=50, step_size=1.0, batch=3, ranks=ranks)
 
 
-def test_chains_that_diverge_on_one_rank_are_seen_by_all() -> None:
-    one, found = _exam(ALONE), on_ranks(_exam)
+@pytest.mark.parametrize(("energy", "said"), [(quartic, "an energy is not finite at step 1"), (Steep(), "not finite")])
+def test_chains_that_diverge_on_one_rank_are_seen_by_all(energy: Energy | Slope, said: str) -> None:
+    one, found = _exam(ALONE, energy), on_ranks(_exam, energy)
+    assert said in one.reasons[-1]
     for cycle in found:
         assert cycle.steps == one.steps == [0]
         assert cycle.reasons == one.reasons
