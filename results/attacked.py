@@ -90,7 +90,7 @@ LENGTHS = [
     *(Piece(defence, k=k, images=100 if k == K else 50) for defence in ENERGIES[1:] for k in (50, K, 200)),
 ]
 CLASSIFIERS = [piece for name in ("resnet", "wide") for piece in (bare(classifier=name), Piece(classifier=name))]
-OF_CIFAR10 = [of_cifar10(BARE, "bpda", 0), *(of_cifar10("cifar10-midrun", mode, 500) for mode in MODES)]
+OF_CIFAR10 = [of_cifar10(BARE, "bpda", 0), *(of_cifar10("cifar10-midrun", mode, 200) for mode in MODES)]
 MASKED, CHECKS = Piece(images=50), RUNS / "masking.txt"
 DIGITS = list(dict.fromkeys([*RADII, *CLASSIFIERS, *MAIN, *LENGTHS]))
 
