@@ -60,10 +60,11 @@ def evaluate(
     at_least(1, "attack", replicas=replicas, verify=verify, evaluations=evaluations, group=group)
     checks.attack(robust, x, y, ids, steps=steps, replicas=replicas, verify=verify)
     checks.lengths(threat, step_size, x)
-    checks.loss(losses.find(loss), robust.classifier, x, y)
+    climbed = losses.find(loss)
+    checks.loss(climbed, robust.classifier, x, y)
     if not robust.purifier.steps:
         replicas = verify = 1  # all would be alike
-    attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, losses.find(loss), seed)
+    attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, climbed, seed)
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
     settings = attack.settings() | {"loss": name, "group": group} | checks.fingerprints(robust, x, y, ids)
     with ranks.together(), ranks.leading():

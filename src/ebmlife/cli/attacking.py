@@ -89,7 +89,7 @@ def _plan(options: argparse.Namespace) -> _Plan:
     modes = [find(name) for name in options.gradient.split(",")]
     if options.beta is not None:
         modes = [_softened(mode, options.beta) for mode in modes]
-        if not any(isinstance(getattr(mode, "mode", mode), Smooth) for mode in modes):
+        if not any(mode.name.endswith("smooth") for mode in modes):
             raise BadInput(f"--beta is of smooth gradients, and --gradient is {options.gradient}")
     k = chosen("langevin_steps", options.k, None)
     ks = [k] if options.sweep_k is None else sorted(set(counts(options.sweep_k, "--sweep-k")))
