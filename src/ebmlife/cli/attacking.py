@@ -196,10 +196,15 @@ def _draw(records: dict[str, attacks.Record], out: Path) -> None:
 
 
 def _show(record: attacks.Record, robust: DefendedClassifier, x: Tensor, *, seed: int, out: Path, name: str) -> None:
-    """Some images on their way through the attack and the defence."""
+    """Some images on their way through the attack and the defence. Found again, they stay: they belong to the record,
+    and a walk anew may differ in its last bits."""
     seeds = [mixed(seed, f"picture {i}") for i in range(min(_SHOWN, len(x)))]
-    examples = attacks.Examples.of(record, robust, x, seeds=seeds)
-    examples.save(out / name / "examples.safetensors")
+    file = out / name / "examples.safetensors"
+    if file.is_file():
+        examples = attacks.Examples.load(file)
+    else:
+        examples = attacks.Examples.of(record, robust, x, seeds=seeds)
+        examples.save(file)
     pictures.save(out / "images.png", pictures.grid(examples.rows, columns=len(seeds)))
 
 
