@@ -9,7 +9,7 @@ from attacks.small import Linear, defended, images
 from ebmlife.attacks import Progress, Record, Threat, evaluate
 from ebmlife.attacks.record import NONE
 from ebmlife.defense import DefendedClassifier, Purifier
-from ebmlife.energy import gaussian
+from ebmlife.energy import Energy, Score, gaussian, tempered
 from ebmlife.errors import BadInput, Diverged
 
 SMALL: dict[str, Any] = {"steps": 4, "replicas": 4, "verify": 12, "evaluations": 2}
@@ -186,8 +186,36 @@ def test_a_folder_of_another_attack_is_refused(tmp_path: Path) -> None:
         evaluate(defended(), x * 0.9, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
     other = defended()
     other.classifier = Linear(3.0)
-    with pytest.raises(BadInput, match=r"holds another attack.*weights"):
+    with pytest.raises(BadInput, match=r"holds another attack.*model"):
         evaluate(other, x, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
+
+
+class Biased(Linear):
+    """Shifted by a buffer that is no part of the state dict, as a classifier's scaling is."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.tensor(shift), persistent=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((Linear(), tempered(gaussian(1.0), 1.0)), (Linear(), tempered(gaussian(1.0), 0.5))),
+        ((Linear(), gaussian(1.0)), (Linear(), gaussian(2.0))),
+        ((Biased(0.0), gaussian(1.0)), (Biased(0.1), gaussian(1.0))),
+        ((nn.Sequential(Linear()), gaussian(1.0)), (nn.Sequential(nn.Softsign(), Linear()), gaussian(1.0))),
+    ],
+)
+def test_so_is_that_of_another_function_with_the_same_weights(
+    before: tuple[nn.Module, Energy], after: tuple[nn.Module, Energy], tmp_path: Path
+) -> None:
+    x, y = images(4)
+    one, two = (DefendedClassifier(c, Purifier(e, steps=3, step_size=0.05)) for c, e in (before, after))
+    evaluate(one, x, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
+    evaluate(one, x, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
+    with pytest.raises(BadInput, match=r"holds another attack \(model"):
+        evaluate(two, x, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
 
 
 def test_progress_ends_at_one_and_never_falls() -> None:
@@ -235,6 +263,13 @@ class Two(Linear):
         (nn.Conv2d(3, 4, 3), X, Y, {}, "does not take images of shape"),
         (nn.Sequential(nn.Flatten(), nn.Linear(9, 3)), X, Y, {}, "does not take images of shape"),
         (DefendedClassifier(Linear(), Purifier(nn.Conv2d(3, 1, 1))), X, Y, {}, "the energy does not take"),
+        (
+            DefendedClassifier(Linear(), Purifier(Score(torch.neg)), gradient="full"),
+            X,
+            Y,
+            {},
+            "full gradients go back through the chain, and the energy has no second derivative",
+        ),
         (defended(), X, Y, {"verify": 3}, "at least the 4 replicas"),
         (defended(), X, Y, {"replicas": 0}, "replicas must be at least 1"),
         (defended(), X, Y, {"steps": -1}, "steps of at least 0"),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier
-from ebmlife.energy import frozen, gradient
+from ebmlife.energy import curvature, frozen, gradient
 from ebmlife.errors import BadInput
 
 
@@ -90,25 +90,59 @@ def classes(classifier: nn.Module, x: Tensor) -> int:
 
 def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence[int]) -> dict[str, Any]:
     """Names what is attacked, so that an attack is not gone on with at something else."""
-    state = {name: value for name, value in robust.state_dict().items() if isinstance(value, Tensor)}
-    return {"images": _digest(x, y, torch.tensor(ids)), "weights": _digest(*(state[name] for name in sorted(state)))}
+    parts = [part for part in (robust.classifier, robust.purifier.energy) if isinstance(part, nn.Module)]
+    tensors = [tensor for part in parts for _, tensor in _held(part)]
+    forms = [_form(part) for part in parts]
+    return {"images": _digest(x, y, torch.tensor(ids)), "model": _digest(*tensors, said=repr(forms))}
+
+
+def _held(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers, also those that are no part of a state dict: a classifier's scaling is in some."""
+    return sorted([*module.named_parameters(), *module.named_buffers()], key=lambda item: item[0])
+
+
+def _form(module: nn.Module) -> list[tuple[str, str, list[tuple[str, object]]]]:
+    """Its parts, by path and class, with temperature, tau, strides, sizes: what makes a function and is no tensor."""
+
+    def plain(value: object) -> bool:
+        return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(plain, value)))
+
+    def numbers(part: nn.Module) -> list[tuple[str, object]]:
+        public = {name: value for name, value in vars(part).items() if not name.startswith("_") and name != "training"}
+        return sorted((name, value) for name, value in public.items() if plain(value))
+
+    return [(path, type(part).__qualname__, numbers(part)) for path, part in module.named_modules()]
 
 
 def _energy(robust: DefendedClassifier, x: Tensor) -> None:
+    energy, one, shape = robust.purifier.energy, x[:1], tuple(x.shape[1:])
     if not robust.purifier.steps:
         return
+    with frozen(energy):
+        try:
+            slope = gradient(energy, one)
+        except (RuntimeError, ValueError, TypeError) as error:
+            reason = " ".join(str(error).split())
+            raise BadInput(f"the energy does not take images of shape {shape}: {reason}") from error
+        if slope.shape != one.shape:
+            raise BadInput(f"the energy's gradient has the shape {tuple(slope.shape[1:])} for an image of {shape}")
+        if robust.gradient.walks:
+            _curvature(robust, one)
+
+
+def _curvature(robust: DefendedClassifier, one: Tensor) -> None:
     try:
-        with frozen(robust.purifier.energy):
-            slope = gradient(robust.purifier.energy, x[:1])
+        curvature(robust.purifier.energy, one, torch.zeros_like(one))
     except (RuntimeError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise BadInput(f"the energy does not take images of shape {tuple(x.shape[1:])}: {reason}") from error
-    if slope.shape != x[:1].shape:
-        raise BadInput(f"the energy's gradient has the shape {tuple(slope.shape)} for an image of {tuple(x[:1].shape)}")
+        raise BadInput(
+            f"{robust.gradient.name} gradients go back through the chain, and the energy has no second derivative "
+            f"({reason}); give it a method `curvature`, or attack it with bpda"
+        ) from error
 
 
-def _digest(*tensors: Tensor) -> str:
-    digest = hashlib.sha256()
+def _digest(*tensors: Tensor, said: str = "") -> str:
+    digest = hashlib.sha256(said.encode())
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:12]
