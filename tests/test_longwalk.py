@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ebmlife import checkpoint, langevin
-from ebmlife.energy import gaussian
+from ebmlife.energy import gaussian, tempered
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.longwalk import Progress, Snapshots, log_spaced, long_walk
 from ebmlife.randomness import generator, normal
@@ -137,6 +137,8 @@ def test_another_walk_is_not_mixed_into_one_that_is_there(
         long_walk(ENERGY, start(), **{"steps": 10, "step_size": 0.1, "folder": tmp_path, **change})  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="with start"):
         long_walk(ENERGY, start() + 1, steps=10, step_size=0.1, folder=tmp_path)
+    with pytest.raises(BadInput, match="with energy"):
+        long_walk(tempered(ENERGY, 2.0), start(), steps=10, step_size=0.1, folder=tmp_path)
 
 
 def test_a_damaged_checkpoint_names_the_way_on(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ each batch of chains has a random stream of its own, whose state is saved with t
 batches each; what they know of the others' is brought up to date at every stop, so that all see, and save, the same.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ebmlife import checkpoint
+from ebmlife import checkpoint, fingerprint
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
@@ -99,7 +98,8 @@ def long_walk(
     if batch < 1 or len(x) < 1:
         raise BadInput(f"a walk needs at least 1 chain and batches of at least 1, got {len(x)} and {batch}")
     settings: dict[str, Any] = {"step_size": step_size, "seed": seed, "clip": clip, "batch": batch}
-    settings |= {"start": _fingerprint(x), "marks": [f"{len(w.marks)} to {w.marks[-1]}" for w in watchers]}
+    settings |= {"start": fingerprint.of_tensors(x), "energy": fingerprint.of_functions(energy)}
+    settings |= {"marks": [f"{len(w.marks)} to {w.marks[-1]}" for w in watchers]}
     walk = _Walk(energy, x, step_size, seed, clip, batch, ranks)
     with nullcontext() if folder is None else _alone(folder, ranks):
         saved = _Saved(folder, settings, walk, watchers, ranks)
@@ -241,7 +241,3 @@ def _alone(folder: Path, ranks: Ranks) -> Iterator[None]:
                 stack.enter_context(locked(folder))
                 sweep(folder / "checkpoints")
         yield
-
-
-def _fingerprint(x: Tensor) -> str:
-    return hashlib.sha256(x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:12]

@@ -1,12 +1,12 @@
 """Mistakes that would cost hours, found before the first step."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ebmlife import fingerprint
 from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier
@@ -90,28 +90,8 @@ def classes(classifier: nn.Module, x: Tensor) -> int:
 
 def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence[int]) -> dict[str, Any]:
     """Names what is attacked, so that an attack is not gone on with at something else."""
-    parts = [part for part in (robust.classifier, robust.purifier.energy) if isinstance(part, nn.Module)]
-    tensors = [tensor for part in parts for _, tensor in _held(part)]
-    forms = [_form(part) for part in parts]
-    return {"images": _digest(x, y, torch.tensor(ids)), "model": _digest(*tensors, said=repr(forms))}
-
-
-def _held(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """Parameters and buffers, also those that are no part of a state dict: a classifier's scaling is in some."""
-    return sorted([*module.named_parameters(), *module.named_buffers()], key=lambda item: item[0])
-
-
-def _form(module: nn.Module) -> list[tuple[str, str, list[tuple[str, object]]]]:
-    """Its parts, by path and class, with temperature, tau, strides, sizes: what makes a function and is no tensor."""
-
-    def plain(value: object) -> bool:
-        return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(plain, value)))
-
-    def numbers(part: nn.Module) -> list[tuple[str, object]]:
-        public = {name: value for name, value in vars(part).items() if not name.startswith("_") and name != "training"}
-        return sorted((name, value) for name, value in public.items() if plain(value))
-
-    return [(path, type(part).__qualname__, numbers(part)) for path, part in module.named_modules()]
+    function = fingerprint.of_functions(robust.classifier, robust.purifier.energy)
+    return {"images": fingerprint.of_tensors(x, y, torch.tensor(ids)), "model": function}
 
 
 def _energy(robust: DefendedClassifier, x: Tensor) -> None:
@@ -139,10 +119,3 @@ def _curvature(robust: DefendedClassifier, one: Tensor) -> None:
             f"{robust.gradient.name} gradients go back through the chain, and the energy has no second derivative "
             f"({reason}); give it a method `curvature`, or attack it with bpda"
         ) from error
-
-
-def _digest(*tensors: Tensor, said: str = "") -> str:
-    digest = hashlib.sha256(said.encode())
-    for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:12]

@@ -1,0 +1,67 @@
+"""A name stays with a function from process to process, and changes with everything that changes the function."""
+
+import subprocess
+import sys
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.energy import gaussian, tempered, total
+from ebmlife.fingerprint import of_functions, of_tensors
+
+MADE = """
+import torch
+from torch import nn
+from ebmlife.fingerprint import of_functions
+torch.manual_seed(0)
+net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(18, 1))
+net.made_of = (print, "a")
+print(of_functions(net))
+"""
+
+
+def test_another_process_finds_the_same_name() -> None:
+    names = {
+        subprocess.run([sys.executable, "-c", MADE], capture_output=True, text=True, check=True).stdout for _ in "ab"
+    }
+    assert len(names) == 1
+
+
+def net(**changes: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(**({"in_channels": 1, "out_channels": 2, "kernel_size": 3} | changes)))
+
+
+def test_whatever_changes_the_function_changes_its_name() -> None:
+    scaled = net()
+    scaled.register_buffer("mean", torch.ones(1), persistent=False)
+    moved = net()
+    next(moved.parameters()).data[0, 0, 0, 0] += 1e-6
+    functions = [
+        net(),
+        net(stride=2),
+        net(padding=1),
+        moved,
+        scaled,
+        nn.Sequential(nn.ReLU(), *net().children()),
+        tempered(net(), 1.0),
+        tempered(net(), 2.0),
+        total(net(), gaussian(1.0)),
+        total(net(), gaussian(2.0)),
+    ]
+    assert len({of_functions(function) for function in functions}) == len(functions)
+    assert of_functions(net()) == of_functions(net().eval()) == of_functions(net())
+
+
+def test_tensors_are_named_by_their_values_and_order() -> None:
+    a, b = torch.arange(6.0), torch.zeros(2)
+    assert of_tensors(a, b) == of_tensors(a.clone(), b) != of_tensors(b, a)
+    assert of_tensors(a.view(2, 3).T) == of_tensors(a.view(2, 3).T.contiguous())
+
+
+def test_a_plain_function_has_the_name_of_all_such() -> None:
+    def energy(x: Tensor) -> Tensor:
+        return x.sum(1)
+
+    assert of_functions(energy) == of_functions(abs)
