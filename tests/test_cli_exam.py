@@ -132,9 +132,19 @@ def test_basins_and_outliers_follow_an_exam_that_is_there(trained: Path, tmp_pat
     assert len(found["merges"]) == len(found["energies"]) - 1
     assert f"8 chains lie in {len(found['sizes'])} basins" in said
     assert (tmp_path / "basins.png").stat().st_size > 0
-    scores = json.loads((tmp_path / "outliers.json").read_text())["auroc"]
+    detected = json.loads((tmp_path / "outliers.json").read_text())
+    assert (detected["data"], detected["unseen"]) == (1000, False)  # trained on all digits
+    scores = detected["auroc"]
     assert set(scores) == {"noise", "constant", "shuffled", "blended"}
     assert f"noise {scores['noise']:.3f}" in said
+
+
+def test_outliers_stand_beside_data_that_were_not_learned(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert main(["train", "digits-shortrun", "--out", str(run), "--updates", "1", "--data.train", "true"]) == 0
+    assert main(["exam", str(run), "--out", str(tmp_path / "exam"), *SHORT, "--outliers"]) == 0
+    detected = json.loads((tmp_path / "exam" / "outliers.json").read_text())
+    assert (detected["data"], detected["unseen"]) == (297, True)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ebmlife.exam.life_cycle import Slope
 from ebmlife.exam.reference import PLAIN, Features
 from ebmlife.model import Model
 from ebmlife.randomness import generator
+from ebmlife.recipe import Part
 from ebmlife.starts import FromData, FromGenerator, Start, Uniform
 
 _FUNCTION = re.compile(r"(?!zoo:|hf:)[\w.]+:\w+")
@@ -34,6 +36,7 @@ class Subject:
     step_size: float = 1e-2
     clip: float | None = None
     data: Dataset | Tensor | None = None
+    unseen: Callable[[], Dataset | None] = lambda: None  # data like these that the model was not trained on
     data_noise: float = 0.0
     features: Features = PLAIN
     traced: Features | None = None
@@ -96,6 +99,7 @@ def trained(
         step_size=recipe.langevin.step_size,
         clip=recipe.langevin.clip,
         data=data,
+        unseen=cache(lambda: _unseen(recipe.data)),
         data_noise=recipe.noise_learned,
         features=features,
         traced=traced,
@@ -104,6 +108,11 @@ def trained(
 
 
 _DIGITS = Features("fd_digits", lambda x: digits_classifier().features(x.cpu()))
+
+
+def _unseen(chosen: Part) -> Dataset | None:
+    data, seen = build.test_part(chosen)
+    return None if seen else data
 
 
 def _features(shape: tuple[int, ...]) -> tuple[Features, Features | None]:

@@ -15,7 +15,7 @@ from ebmlife.build import ebm, gan
 from ebmlife.build.classifier import Classifier
 from ebmlife.build.ebm import energy_of, networks, self_contained
 from ebmlife.build.flow import Flow
-from ebmlife.build.parts import CHAINS, DATA, GENERATORS, NETS, STARTS, find_device, fit_weights
+from ebmlife.build.parts import CHAINS, DATA, GENERATORS, NETS, STARTS, find_device, fit_weights, test_part
 from ebmlife.build.recovery import Recovery
 from ebmlife.build.score import Score
 from ebmlife.build.training import Training, scope
@@ -39,6 +39,7 @@ __all__ = [
     "resolve",
     "scope",
     "self_contained",
+    "test_part",
     "training",
 ]
 

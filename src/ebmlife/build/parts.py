@@ -106,6 +106,16 @@ DATA = Kinds(
         "webdataset": webdataset,
     },
 )
+
+
+def test_part(chosen: Part) -> tuple[Dataset, bool]:
+    """The part of a run's data that is for tests, or all of it, and whether the run was trained on that too."""
+    if not DATA.wants(chosen, "train"):
+        return DATA.make(chosen), True
+    other = type(chosen).model_validate({"kind": chosen.kind, **chosen.options, "train": False})
+    return DATA.make(other), chosen.options.get("train") is not True
+
+
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
 NETS = Kinds(
     "net",

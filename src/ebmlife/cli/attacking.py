@@ -18,7 +18,6 @@ from ebmlife import attacks, build, classifiers, pictures, places
 from ebmlife.attacks.threat import Threat, length
 from ebmlife.cli.defending import add_model_options, load_model, make_purifier
 from ebmlife.cli.parsing import Command, counts
-from ebmlife.data import Dataset
 from ebmlife.defense import DefendedClassifier
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
@@ -145,7 +144,7 @@ def _folder(options: argparse.Namespace, plan: _Plan) -> Path:
 
 
 def _test_images(model: Model, n: int | None, *, quiet: bool) -> tuple[Tensor, Tensor]:
-    data, seen = test_part(model)
+    data, seen = build.test_part(model.recipe.data)
     if data.labels is None:
         raise BadInput("the run's data have no labels; an attack needs a data set with classes")
     if n is not None and not 1 <= n <= len(data):
@@ -155,15 +154,6 @@ def _test_images(model: Model, n: int | None, *, quiet: bool) -> tuple[Tensor, T
     # Spread over all of them: images often come class by class.
     rows = torch.linspace(0, len(data) - 1, min(100, len(data)) if n is None else n).round().long()
     return data.take(rows), data.labels[rows]
-
-
-def test_part(model: Model) -> tuple[Dataset, bool]:
-    """The part of a run's data that is for tests, or all of it, and whether the run was trained on that too."""
-    chosen = model.recipe.data
-    if not build.DATA.wants(chosen, "train"):
-        return build.DATA.make(chosen), True
-    other = type(chosen).model_validate({"kind": chosen.kind, **chosen.options, "train": False})
-    return build.DATA.make(other), chosen.options.get("train") is not True
 
 
 def _watched(

@@ -183,8 +183,10 @@ def _check_more(subject: Subject, options: argparse.Namespace) -> None:
     """Before hours are spent."""
     if (options.basins or options.outliers) and not callable(subject.energy):
         raise BadInput("--basins and --outliers need an energy, and the target is a score alone")
-    if options.outliers and subject.x0.ndim != 4:
-        raise BadInput(f"--outliers is for images, and these are states of shape {tuple(subject.x0.shape[1:])}")
+    if options.outliers:
+        if subject.x0.ndim != 4:
+            raise BadInput(f"--outliers is for images, and these are states of shape {tuple(subject.x0.shape[1:])}")
+        subject.unseen()  # whether they are there
     if not options.basin_depth > 0:
         raise BadInput(f"--basin-depth must be above 0, got {options.basin_depth}")
 
@@ -212,12 +214,14 @@ def _map_basins(subject: Subject, cycle: LifeCycle, out: Path, options: argparse
 
 def _detect(subject: Subject, cycle: LifeCycle, out: Path, options: argparse.Namespace) -> None:
     """Energies of data beside those of what is none."""
-    data = subject.data if subject.data is not None else subject.x0
+    unseen = subject.unseen()
+    data = next(data for data in (unseen, subject.data, subject.x0) if data is not None)
     data = (data if isinstance(data, Tensor) else some_of(data, OUTLIERS)).to(subject.x0.device)
     rng = generator(options.seed, "outliers")
     found = detect(cast(Energy, subject.energy), data, data_noise=subject.data_noise, rng=rng)
     with whole(out / "outliers.json") as unfinished:
-        unfinished.write_text(json.dumps({"data": len(data), "auroc": found}, indent=1))
+        plain = {"data": len(data), "unseen": unseen is not None, "auroc": found}
+        unfinished.write_text(json.dumps(plain, indent=1))
     print("AUROC of the energy: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
 
 

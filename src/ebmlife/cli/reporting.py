@@ -6,8 +6,7 @@ from shlex import quote
 
 import torch
 
-from ebmlife import classifiers, places
-from ebmlife.cli.attacking import test_part
+from ebmlife import build, classifiers, places
 from ebmlife.cli.defending import load_model
 from ebmlife.cli.examining import bar
 from ebmlife.cli.parsing import Command
@@ -114,7 +113,7 @@ def _desk(options: argparse.Namespace) -> Desk:
 def _examples(model: Model) -> list[str]:
     """Some images of the data, where they are at hand."""
     try:
-        data, _ = test_part(model)
+        data, _ = build.test_part(model.recipe.data)
     except BadInput:
         return []
     return [embedded(image(x)) for x in data.take(torch.arange(min(_EXAMPLES, len(data))))]
