@@ -1,3 +1,8 @@
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
 import torch
 
 from ebmlife.data import digits
@@ -19,3 +24,14 @@ def test_it_is_frozen_and_the_same_each_time() -> None:
     assert digits_classifier() is digits_classifier()
     assert not any(p.requires_grad for p in digits_classifier().parameters())
     assert digits_classifier().features(torch.zeros(2, 1, 8, 8)).shape == (2, 64)
+
+
+@pytest.mark.parametrize("evaluating", [torch.no_grad, torch.inference_mode])
+def test_whoever_asks_first_while_evaluating_has_it_trained(
+    evaluating: Callable[[], AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with evaluating():
+        features = digits_classifier.__wrapped__().features(torch.zeros(2, 1, 8, 8))
+    assert features.shape == (2, 64)
+    assert (tmp_path / "ebmlife" / "digits-classifier-1.safetensors").is_file()

@@ -44,6 +44,8 @@ def digits_classifier() -> DigitsClassifier:
     return classifier.eval().requires_grad_(False)
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()  # whoever wants features first may be evaluating
 def _trained(*, updates: int = 1500, batch: int = 128) -> DigitsClassifier:
     """On four fifths of the digits, with noise on the images; the rest is for its test."""
     data, rng = digits(), generator(0, "digits classifier")
