@@ -1,3 +1,6 @@
+import itertools
+import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +98,12 @@ def test_diagnostics_of_any_length(tmp_path: Path, updates: int, spread: float) 
     pictures.save(tmp_path / "diagnostics.png", pictures.diagnostics(difference, gradient))
     with Image.open(tmp_path / "diagnostics.png") as picture:
         assert picture.size == (1100, 770)
+
+
+def test_a_slow_machine_draws_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(step=10)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pictures.curves({"a": {1: 2.0, 2: 3.0}, "b": {1: 1.0}}, title="", x="", y="")
+    assert said == []

@@ -1,6 +1,7 @@
 """States as pictures: grids of images, scatter plots of points, and the paper's diagnostic plot."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,6 +275,8 @@ def blank(width: float, height: float) -> Figure:
 
 def rendered(figure: Figure) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():  # on a busy machine the place of a legend takes longer than matplotlib finds usual
+        warnings.filterwarnings("ignore", message='Creating legend with loc="best"')
+        canvas.draw()  # type: ignore[no-untyped-call]
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
     return Image.fromarray(pixels).convert("RGB")
