@@ -33,7 +33,7 @@ from rich.console import Console
 from tables import RESULTS, replace
 from training import chosen, trained
 
-from ebmlife import attacks, pictures, watch
+from ebmlife import attacks, checkpoint, pictures, watch
 from ebmlife.attacks import Record
 from ebmlife.randomness import mixed
 
@@ -47,6 +47,11 @@ def rows_of(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
         return ""
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def finished(name: str) -> bool:
+    recipe = chosen(*TRAININGS[name])
+    return checkpoint.choose(RUNS / name, None) == recipe.updates
 
 
 def trainings(names: Iterable[str]) -> str:
@@ -165,7 +170,7 @@ def write(found: dict[Piece, Record]) -> None:
         f"{one.verify}, K = {OF_CIFAR10[-1].k}, seed 0. Wilson's 95 % intervals over images."
     )
     texts = {
-        "trainings": trainings(name for name in TRAININGS if (RUNS / name / "log.jsonl").exists()),
+        "trainings": trainings(name for name in TRAININGS if finished(name)),
         "gradients": f"{how}\n\n{by_gradient(found)}" if by_gradient(found) else "",
         "meanings": by_meaning(found),
         "radii": sweep(found, RADII, "radius"),
