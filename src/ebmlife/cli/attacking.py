@@ -114,8 +114,8 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
             for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)
             for mode in plan.modes
         }
+        sizes = {name: plan.attack[name] for name in ("steps", "replicas", "verify")}
         for robust in defences.values():  # all of them before hours go into the first
-            sizes = {name: plan.attack[name] for name in ("steps", "replicas", "verify")}
             attacks.checks.attack(robust, x, y, range(len(x)), **sizes)
     evaluate = partial(_watched, x=x, y=y, plan=plan, out=out, ranks=ranks)
     longest = max(defences, key=lambda name: defences[name].purifier.steps)  # the first of them, if there are several
