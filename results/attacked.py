@@ -87,7 +87,15 @@ RADII = [piece for r in (0.04, 0.08, RADIUS, 0.16, 0.2, 0.5) for piece in (bare(
 LENGTHS = [
     bare(),
     *(Piece(k=k) for k in (25, 50, K, 200, 400)),
-    *(Piece(defence, k=k, images=100 if k == K else 50) for defence in ENERGIES[1:] for k in (50, K, 200)),
+    *(
+        Piece(defence, k=k, images=100 if k == K else 50)
+        for defence in ("no-anneal", "shortrun")
+        for k in (50, K, 200, 400)
+    ),
+    # the score model's step is a fifth of the energies': it diffuses as far in 25 times as many steps
+    Piece("score"),
+    Piece("score", k=500, images=50),
+    Piece("score", k=2500, images=25, replicas=4),
 ]
 CLASSIFIERS = [piece for name in ("resnet", "wide") for piece in (bare(classifier=name), Piece(classifier=name))]
 OF_CIFAR10 = [of_cifar10(BARE, "bpda", 0), *(of_cifar10("cifar10-midrun", mode, 200) for mode in MODES)]

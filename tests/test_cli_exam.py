@@ -120,6 +120,15 @@ def test_anything_that_a_function_returns_can_sit_it(subjects: str, tmp_path: Pa
     assert ("energy" in cycle.figures) == (name != "score")
 
 
+def test_basins_of_many_chains_are_those_of_some(
+    trained: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ebmlife.cli.examining.MOST", 5)
+    assert main(["exam", str(trained), "--out", str(tmp_path), *SHORT, "--basins"]) == 0
+    assert "5 of 8 chains lie in" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "basins.json").read_text())["basin"]) == 5
+
+
 def test_basins_and_outliers_follow_an_exam_that_is_there(trained: Path, tmp_path: Path, capsys: Capture) -> None:
     command = ["exam", str(trained), "--out", str(tmp_path), *SHORT]
     assert main(command) == 0

@@ -19,7 +19,7 @@ from ebmlife.distributed import Ranks
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam import LifeCycle, life_cycle, record, tree
-from ebmlife.exam.basins import basins
+from ebmlife.exam.basins import MOST, basins
 from ebmlife.exam.outliers import detect
 from ebmlife.exam.reference import some_of
 from ebmlife.files import whole
@@ -196,7 +196,7 @@ def _map_basins(subject: Subject, cycle: LifeCycle, out: Path, options: argparse
     if not len(cycle.states):
         print("the chains diverged: there is nothing left whose basins could be mapped")
         return
-    step_size, x = cycle.settings["step_size"], cycle.states.to(subject.x0.device)
+    step_size, x = cycle.settings["step_size"], cycle.states[:MOST].to(subject.x0.device)
     energy = cast(Energy, subject.energy)
     try:
         found = basins(energy, x, step_size=step_size, depth=options.basin_depth, clip=subject.clip)
@@ -208,7 +208,8 @@ def _map_basins(subject: Subject, cycle: LifeCycle, out: Path, options: argparse
         plain = {"depth": options.basin_depth, "energies": found.energies.tolist(), "sizes": found.sizes}
         plain |= {"basin": found.basin.tolist(), "merges": [asdict(merge) for merge in found.merges]}
         unfinished.write_text(json.dumps(plain, indent=1))
-    print(f"{len(x)} chains lie in {len(found.minima)} basins; the largest hold {sorted(found.sizes)[:-6:-1]}")
+    chains = f"{len(x)} chains" if len(x) == len(cycle.states) else f"{len(x)} of {len(cycle.states)} chains"
+    print(f"{chains} lie in {len(found.minima)} basins; the largest hold {sorted(found.sizes)[:-6:-1]}")
     print(f"their tree: {out / 'basins.png'}")
 
 

@@ -12,6 +12,7 @@ from ebmlife.langevin import langevin
 
 POINTS = 17  # of a straight way between two ends, themselves included
 ROUNDS = 6  # of descent, each with half the step size of the one before: a ReLU network's minima are kinks
+MOST = 256  # states whose basins the exam maps: the ways between them are as many as their square
 _BATCH = 1024
 
 
@@ -47,7 +48,7 @@ def basins(
 
     Each state goes down by x <- x - (step_size**2 / 2) * grad E(x): Langevin without its noise. A basin reaches from
     its minimum up to its barrier, where it joins one that is lower; those that are less than `depth` deep are parts of
-    that one: at temperature 1 a chain hardly sees them.
+    that one: at temperature 1 a chain hardly sees them. Time grows with B**2.
     """
     if len(x) < 2 or not depth > 0:
         raise BadInput(f"basins need at least 2 states and a depth above 0, got {len(x)} and {depth}")
