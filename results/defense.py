@@ -4,8 +4,9 @@ Runs and attacks lie in runs/results/defense; what is finished there is not touc
 on two cores, `cifar10` (which needs the weights of a ResNet-20, see RESNET20) many; `page` writes down what is there.
 """
 
+import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from attacked import (
@@ -31,9 +32,9 @@ from attacked import (
 )
 from rich.console import Console
 from tables import RESULTS, replace
-from training import chosen, trained
+from training import chosen, minutes, trained
 
-from ebmlife import attacks, checkpoint, pictures, watch
+from ebmlife import attacks, checkpoint, pictures
 from ebmlife.attacks import Record
 from ebmlife.randomness import mixed
 
@@ -58,10 +59,9 @@ def trainings(names: Iterable[str]) -> str:
     rows = []
     for name in names:
         made, changes = model(name).recipe, TRAININGS[name][1]
-        minutes = sum(1 / line["updates_per_second"] for line in watch.read_log(RUNS / name / "log.jsonl")) / 60
         said = " ".join(f"--{field} {value}" for field, value in changes.items())
         cells = [name, f"`ebmlife train {made.name} {said}`".replace(" `", "`"), f"{made.updates:,}", str(made.seed)]
-        rows.append([*cells, f"{minutes:.0f}", f"`{made.hash}`"])
+        rows.append([*cells, f"{minutes(RUNS / name):.0f}", f"`{made.hash}`"])
     return rows_of(("name", "command", "updates", "seed", "minutes", "recipe hash"), rows)
 
 
@@ -77,13 +77,14 @@ def by_gradient(found: dict[Piece, Record]) -> str:
     return rows_of(("energy in front", "natural", *MODES), rows)
 
 
-def by_meaning(found: dict[Piece, Record]) -> str:
+def by_meaning(found: dict[Piece, Record], pieces: Iterable[Piece]) -> str:
     """All that a record says of each attack, and what it cost."""
-    records = {piece: found[piece] for piece in MAIN if piece in found}
+    records = {piece: found[piece] for piece in pieces if piece in found}
     rows = [
         [
             TITLES[piece.defence],
-            piece.gradient if piece.defence != BARE else "",
+            *(("", "") if piece.defence == BARE else (piece.gradient, str(piece.k))),
+            str(piece.images),
             *map(str, record.accuracies.values()),
             f"{record.cost['gradients']:,}",
             f"{record.cost['langevin_image_steps'] / 1e6:.1f} M",
@@ -93,7 +94,7 @@ def by_meaning(found: dict[Piece, Record]) -> str:
     if not records:
         return ""
     names = next(iter(records.values())).accuracies
-    return rows_of(("energy", "gradient", *names, "gradients", "Langevin image-steps"), rows)
+    return rows_of(("energy", "gradient", "K", "images", *names, "gradients", "Langevin image-steps"), rows)
 
 
 def sweep(found: dict[Piece, Record], pieces: Iterable[Piece], field: str) -> str:
@@ -123,27 +124,34 @@ def by_classifier(found: dict[Piece, Record]) -> str:
 
 
 def curves(
-    found: dict[Piece, Record], pieces: Iterable[Piece], field: str, scale: float = 1
+    found: dict[Piece, Record], pieces: Iterable[Piece], at: Callable[[Piece], float]
 ) -> dict[str, dict[int, float]]:
+    """Natural and attacked accuracy of each energy, over thousandths of what `at` says of an attack."""
     lines: dict[str, dict[int, float]] = {}
-    for piece in sorted((p for p in pieces if p in found), key=lambda p: float(getattr(p, field))):
-        at = round(getattr(piece, field) * scale)
-        lines.setdefault(f"{TITLES[piece.defence]}, natural", {})[at] = found[piece].natural.value
-        lines.setdefault(f"{TITLES[piece.defence]}, attacked", {})[at] = found[piece].verified.value
+    for piece in sorted((piece for piece in pieces if piece in found), key=at):
+        x, title = round(at(piece) * 1000), TITLES[piece.defence]
+        lines.setdefault(f"{title}, natural", {})[x] = found[piece].natural.value
+        lines.setdefault(f"{title}, attacked", {})[x] = found[piece].verified.value
     return lines
+
+
+def diffused(piece: Piece) -> float:
+    """How far its noise alone takes a pixel in [-1, 1]: step_size * sqrt(K), by which walks of other steps compare."""
+    return 0 if piece.defence == BARE else model(piece.defence).recipe.langevin.step_size * math.sqrt(piece.k)
 
 
 def show(found: dict[Piece, Record]) -> None:
     """Plots, and images on their way: natural, attacked, and both purified."""
-    at = {"title": f"{Piece().images} test digits under bpda", "y": "accuracy"}
-    radii, lengths = curves(found, RADII, "radius", 1000), curves(found, LENGTHS, "k")
-    if radii:
-        picture = pictures.curves(radii, x="radius, in thousandths of the pixels' range", **at)
-        pictures.save(PAGE.with_name("defense-digits-radii.png"), picture)
-    if lengths:
-        pictures.save(
-            PAGE.with_name("defense-digits-lengths.png"), pictures.curves(lengths, x="Langevin steps K", **at)
-        )
+    plots = {
+        "radii": (RADII, lambda piece: piece.radius, "radius, in thousandths of the pixels' range"),
+        "lengths": (LENGTHS, diffused, "step size * sqrt(K), in thousandths"),
+    }
+    for name, (pieces, at, x) in plots.items():
+        if lines := curves(found, pieces, at):
+            counts = sorted({piece.images for piece in pieces if piece in found})
+            title = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} test digits under bpda"
+            picture = pictures.curves(lines, title=title, x=x, y="accuracy")
+            pictures.save(PAGE.with_name(f"defense-digits-{name}.png"), picture)
     rows = []
     for defence in TITLES:
         piece = next((p for p in MAIN if p.defence == defence and p.gradient == "bpda" and p in found), None)
@@ -163,16 +171,16 @@ def write(found: dict[Piece, Record]) -> None:
         "Verified accuracies with Wilson's 95 % intervals over images."
     )
     masked = f"The midrun energy, `bpda`, {MASKED.images} of the digits, else as above; by the same command."
-    of_cifar10 = sweep(found, OF_CIFAR10, "gradient")
+    of_cifar10 = by_meaning(found, OF_CIFAR10)
     photographs = (
         f"Command: `make results-defense-cifar10`. Test images spread over all 10,000, linf radius 8/255, {one.steps} "
         f"attack steps of 2/255,\n{one.replicas} replicas (4 for `full` and `smooth`), breaks verified by "
-        f"{one.verify}, K = {OF_CIFAR10[-1].k}, seed 0. Wilson's 95 % intervals over images."
+        f"{one.verify}, seed 0. Wilson's 95 % intervals over images."
     )
     texts = {
         "trainings": trainings(name for name in TRAININGS if finished(name)),
         "gradients": f"{how}\n\n{by_gradient(found)}" if by_gradient(found) else "",
-        "meanings": by_meaning(found),
+        "meanings": by_meaning(found, MAIN),
         "radii": sweep(found, RADII, "radius"),
         "lengths": sweep(found, LENGTHS, "k"),
         "classifiers": by_classifier(found),

@@ -9,9 +9,9 @@ from density_digits import RUNS, at, examined
 from rich.console import Console
 from shortrun_cifar10 import RUNS as SHORTRUN
 from tables import RESULTS, replace
-from training import chosen, trained
+from training import chosen, minutes, trained
 
-from ebmlife import build, pictures, watch
+from ebmlife import build, pictures
 from ebmlife.exam import LifeCycle
 from ebmlife.exam.portrait import together
 from ebmlife.exam.verdict import MIDRUN
@@ -28,10 +28,9 @@ PLACES = {"prior": PRIOR, "longrun": RUNS / MODELS["longrun"], "shortrun": SHORT
 
 def row(name: str, folder: Path, cycle: LifeCycle) -> str:
     recipe = build.load(folder).recipe
-    minutes = sum(1 / line["updates_per_second"] for line in watch.read_log(folder / "log.jsonl")) / 60
     cells = [name, f"`{recipe.name}`", *(f"{at(cycle, 'distance', step):.0f}" for step in MARKS)]
     cells += [f"{at(cycle, figure, STEPS):.3f}" for figure in ("outside", "contrast", "variation")]
-    return "| " + " | ".join([*cells, f"{cycle.stable_until:,}", f"{minutes:.0f}", f"`{recipe.hash}`"]) + " |"
+    return "| " + " | ".join([*cells, f"{cycle.stable_until:,}", f"{minutes(folder):.0f}", f"`{recipe.hash}`"]) + " |"
 
 
 def main() -> None:

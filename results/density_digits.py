@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rich.console import Console
 from tables import RESULTS, replace
-from training import chosen, trained
+from training import chosen, minutes, trained
 
-from ebmlife import build, pictures, watch
+from ebmlife import build, pictures
 from ebmlife.cli import main as ebmlife
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, record
@@ -62,7 +62,6 @@ def at(cycle: LifeCycle, name: str, step: int) -> float:
 def row(name: str, recipe: str, folder: Path, cycle: LifeCycle) -> str:
     early, late = at(cycle, "distance", MIDRUN), at(cycle, "distance", STEPS)
     outliers = {} if recipe in SCORES else json.loads((folder / "exam" / "outliers.json").read_text())["auroc"]
-    minutes = sum(1 / line["updates_per_second"] for line in watch.read_log(folder / "log.jsonl")) / 60
     cells = [
         f"{name}",
         f"`{recipe}`",
@@ -73,7 +72,7 @@ def row(name: str, recipe: str, folder: Path, cycle: LifeCycle) -> str:
         f"{at(cycle, 'contrast', STEPS):.3f}",
         f"{cycle.verdict}, {cycle.stable_until:,}",
         " / ".join(f"{value:.2f}" for value in outliers.values()) or "no energy",
-        f"{minutes:.1f}",
+        f"{minutes(folder):.1f}",
         f"`{build.load(folder).recipe.hash}`",
     ]
     return "| " + " | ".join(cells) + " |"

@@ -15,9 +15,9 @@ from PIL import Image
 from rich.console import Console
 from tables import RESULTS, replace
 from torch import Tensor
-from training import chosen, trained
+from training import chosen, minutes, trained
 
-from ebmlife import build, pictures, watch
+from ebmlife import build, pictures
 from ebmlife.data import Toy
 from ebmlife.data.toys import density
 from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalised
@@ -67,12 +67,11 @@ def truth(recipe: Recipe) -> Toy:
 def score(folder: Path, updates: int) -> Scores:
     model = build.load(folder)
     toy = truth(model.recipe)
-    lines = watch.read_log(folder / "log.jsonl")
     return Scores(
         **asdict(compare(model.energy, toy)),
         samples=counted(model.sample(SAMPLES, seed=1, batch=SAMPLES), toy),
         sampling_floor=counted(toy.sample(SAMPLES, rng=torch.Generator().manual_seed(1)), toy),
-        minutes=sum(1 / line["updates_per_second"] for line in lines) / 60,
+        minutes=minutes(folder),
         updates=updates,
         recipe_hash=model.recipe.hash,
     )

@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 from rich.console import Console
 from tables import RESULTS, replace
-from training import chosen, trained
+from training import chosen, minutes, trained
 
-from ebmlife import build, checkpoint, pictures, watch
+from ebmlife import build, checkpoint, pictures
 from ebmlife.data import digits
 from ebmlife.exam import diversity, fd_digits
 from ebmlife.files import whole
@@ -60,13 +60,12 @@ def _score(folder: Path) -> dict[str, object]:
     bank = state["trainer"]["chains"].get("x")
     samples = model.sample(SAMPLES, seed=1)
     data = digits()
-    lines = watch.read_log(folder / "log.jsonl")
     return {
         "samples": fd_digits([samples]),
         "start": fd_digits([model.sample(SAMPLES, steps=0, seed=1)]),
         "bank": None if bank is None else fd_digits([bank[:SAMPLES]]),
         "diversity": diversity(samples) / diversity(data.take(torch.arange(len(data)))),
-        "minutes": sum(1 / line["updates_per_second"] for line in lines) / 60,
+        "minutes": minutes(folder),
         "updates": at,
         "recipe_hash": model.recipe.hash,
     }

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from tables import RESULTS, replace
-from training import chosen, trained
+from training import chosen, minutes, trained
 
-from ebmlife import build, checkpoint, pictures, watch
+from ebmlife import build, checkpoint, pictures
 from ebmlife.exam import diversity, score_samples
 from ebmlife.exam.inception import inception, scores
 from ebmlife.exam.scores import reference_features
@@ -62,11 +62,17 @@ def row(title: str, found: dict[str, dict[str, float]]) -> str:
     folder = RUNS / VARIANTS[title]
     model = build.load(folder)
     data = build.DATA.make(model.recipe.data).take(torch.linspace(0, 49_999, 2000).long())
-    hours = sum(1 / line["updates_per_second"] for line in watch.read_log(folder / "log.jsonl")) / 3600
     numbers = [f"{found['samples'][f'{key}_5k']:.3g}" for key in ("fid", "kid", "precision", "recall")]
     numbers += [f"{found[what]['fid_5k']:.1f}" if what in found else "" for what in ("start", "bank")]
     spread = f"{diversity(model.sample(500, seed=1)) / diversity(data):.2f}"
-    cells = [title, f"`{VARIANTS[title]}`", *numbers, spread, f"{model.recipe.updates:,}", f"{hours:.1f}"]
+    cells = [
+        title,
+        f"`{VARIANTS[title]}`",
+        *numbers,
+        spread,
+        f"{model.recipe.updates:,}",
+        f"{minutes(folder) / 60:.1f}",
+    ]
     return "| " + " | ".join([*cells, f"`{model.recipe.hash}`", f"{PAPER[title]}"]) + " |"
 
 

@@ -4,13 +4,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ebmlife import build, checkpoint, recipes, run
+from ebmlife import build, checkpoint, recipes, run, watch
 from ebmlife.recipe import Recipe, override
+from ebmlife.report.facts import seconds
 
 
 def chosen(name: str, changes: dict[str, str] | None = None) -> Recipe:
     """A recipe by name, with some fields changed."""
     return build.resolve(override(build.resolve(recipes.get(name)), changes or {}))
+
+
+def minutes(folder: Path) -> float:
+    """That its training took, by its log."""
+    return seconds(watch.read_log(folder / "log.jsonl")) / 60
 
 
 def trained(folder: Path, recipe: Recipe, console: Console) -> Path:

@@ -42,6 +42,18 @@ def nothing():
 def number():
     return 3
 
+def column():
+    return lambda x: x.sum(1, keepdim=True), START
+
+def of_numpy():
+    return gaussian(0.5), START, START.numpy()
+
+def by_chance():
+    return gaussian(0.5), torch.randn(8, 2)
+
+def learned():
+    return torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Flatten(0)), START
+
 value = 7
 """
 
@@ -49,7 +61,7 @@ value = 7
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exam") / "run"
-    runs.begin(small_digits(updates="3"), folder, console=Console(quiet=True))
+    runs.begin(small_digits(updates="3", tau="0.5"), folder, console=Console(quiet=True))
     return folder
 
 
@@ -163,9 +175,14 @@ def test_outliers_stand_beside_data_that_were_not_learned(tmp_path: Path) -> Non
         (["{module}:value", "--out", "out"], "no function 'value'"),
         (["{module}:number", "--out", "out"], "must return an energy and a tensor of start states"),
         (["{module}:nothing", "--out", "out"], "is a int, neither callable nor with a `gradient`"),
-        (["no.such.module:f", "--out", "out"], "no.such.module cannot be imported"),
+        (["no.such.module:f", "--out", "out"], "no.such.module:f: No module named"),
         (["{module}:narrow"], "--out is needed"),
         (["{module}:narrow", "--out", "out", "--steps", "0"], "at least 1 step"),
+        (["{module}:narrow", "--out", "out", "--batch", "0"], "batches of at least 1"),
+        (["{module}:column", "--out", "out"], "must be a tensor of the shape (2,), got (2, 1)"),
+        (["{module}:of_numpy", "--out", "out"], "its data are a ndarray; expected a tensor (N, ...) or a data set"),
+        (["{module}:narrow", "--out", "out", "--chains", "9"], "--chains is of runs"),
+        (["{module}:narrow", "--out", "out", "--evaluation-temperature", "2"], "--evaluation-temperature is of runs"),
         (["nowhere"], "nowhere holds no checkpoint"),
         (["{run}", "--out", "out", "--chains", "1"], "--chains must be at least 2, got 1"),
         (["{run}", "--out", "out", "--start", "dta"], "--start"),
@@ -183,7 +200,30 @@ def test_mistakes(
 ) -> None:
     words = [word.format(module=subjects, run=trained) for word in arguments]
     assert said in fails(capsys, *words)
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists()  # where another exam would be refused
+
+
+def test_a_start_by_chance_is_the_same_when_the_exam_goes_on(subjects: str, tmp_path: Path) -> None:
+    command = ["exam", f"{subjects}:by_chance", "--out", "out", "--steps", "50"]
+    assert main(command) == 0
+    before = record.load(tmp_path / "out").strip[0]
+    torch.rand(3)
+    assert main(command) == 0
+    assert main([*command, "--seed", "1", "--out", "out-1"]) == 0
+    assert torch.equal(record.load(tmp_path / "out").strip[0], before)
+    assert not torch.equal(record.load(tmp_path / "out-1").strip[0], before)
+
+
+def test_an_exam_is_not_taken_for_that_of_other_weights(subjects: str, capsys: Capture) -> None:
+    command = ["exam", f"{subjects}:learned", "--out", "out", "--steps", "20"]
+    assert main(command) == 0
+    module = sys.modules[subjects]
+    learned = module.learned
+    net, start = module.learned()
+    module.learned = lambda: (net, start)  # other weights than those that the seed gives
+    assert "out holds an exam with energy" in fails(capsys, *command[1:])
+    module.learned, module.START = learned, start + 1
+    assert "out holds an exam with states" in fails(capsys, *command[1:])
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,20 @@ def to_uint8(x: Tensor) -> Tensor:
     return ((x.detach().float().cpu().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 
+def _seen(x: Tensor) -> Tensor:
+    """(..., C, H, W) with as many channels as an eye has: 1 or 3."""
+    return x if x.shape[-3] in (1, 3) else x[..., : 3 if x.shape[-3] > 3 else 1, :, :]
+
+
 def image(x: Tensor) -> Image.Image:
     """One image (C, H, W)."""
-    pixels = to_uint8(x).permute(1, 2, 0).numpy()
+    pixels = to_uint8(_seen(x)).permute(1, 2, 0).numpy()
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def grid(x: Tensor, *, columns: int | None = None, gap: int = 2) -> Image.Image:
     """Images (B, C, H, W) in rows, enlarged without smoothing if they are tiny."""
+    x = _seen(x)
     n, channels, height, width = x.shape
     zoom = math.ceil(_ENOUGH / width) if width < _TINY else 1
     columns = columns or math.ceil(math.sqrt(n))
@@ -52,10 +58,18 @@ def draw(x: Tensor) -> Image.Image:
         return grid(x)
     figure = blank(5, 5)
     axes = figure.add_subplot()
-    points = x.detach().cpu().numpy()
-    axes.scatter(points[:, 0], points[:, 1], s=2)
+    across, up = _plane(x)
+    axes.scatter(across, up, s=2)
     axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
     return rendered(figure)
+
+
+def _plane(x: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Across and up, (B,) each, of states (B, ...): their first two values; of numbers, their order and themselves."""
+    points = x.detach().flatten(1).float().cpu()
+    if points.shape[1] == 1:
+        return torch.linspace(-1, 1, len(points)).numpy(), points[:, 0].numpy()
+    return points[:, 0].numpy(), points[:, 1].numpy()
 
 
 def save(path: Path, picture: Image.Image) -> None:
@@ -178,9 +192,10 @@ def ages(frames: Tensor, steps: Sequence[int], *, most: int = 10) -> Image.Image
     if frames.ndim == 5:
         return _image_ages(frames, labels)
     figure = blank(1.7 * len(labels), 2.1)
-    for i, (points, label) in enumerate(zip(frames.flatten(2).cpu().numpy(), labels, strict=True)):
+    for i, (states, label) in enumerate(zip(frames, labels, strict=True)):
         axes = figure.add_subplot(1, len(labels), i + 1)
-        axes.scatter(points[:, 0], points[:, 1], s=4)
+        across, up = _plane(states)
+        axes.scatter(across, up, s=4)
         axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal", xticks=[], yticks=[], title=label)
     return rendered(figure)
 

@@ -1,21 +1,20 @@
 """Who sits an exam: the model of a run, or whatever energy a function of the user's returns."""
 
-import importlib
-import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ebmlife import build, checkpoint, places
+from ebmlife import build, checkpoint, fingerprint, places
+from ebmlife.calls import find_call, is_call
 from ebmlife.data import Dataset
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, nearest
-from ebmlife.exam.digits import digits_classifier
+from ebmlife.exam import digits
 from ebmlife.exam.inception import inception
 from ebmlife.exam.life_cycle import Slope
 from ebmlife.exam.reference import PLAIN, Features
@@ -24,8 +23,8 @@ from ebmlife.randomness import generator
 from ebmlife.recipe import Part
 from ebmlife.starts import FromData, FromGenerator, Start, Uniform
 
-_FUNCTION = re.compile(r"(?!zoo:|hf:)[\w.]+:\w+")
 STARTS = ("data", "noise", "generator")
+_BIRTHS = 256  # chains that a generator makes together: memory is that of so many
 
 
 @dataclass(frozen=True)
@@ -45,30 +44,27 @@ class Subject:
 
 def is_function(target: str) -> bool:
     """Whether a target is package.module:function and not the folder of a run."""
-    return _FUNCTION.fullmatch(target) is not None
+    return is_call(target) and not target.startswith(("zoo:", "hf:"))
 
 
-def given(target: str) -> Subject:
+def given(target: str, *, seed: int = 0) -> Subject:
     """What package.module:function() returns: an energy (or an object with a `gradient`), start states, and, where
-    samples are to be compared with more than those, data."""
-    place, _, name = target.partition(":")
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m` has it; a console script has not
-    try:
-        module = importlib.import_module(place)
-    except ImportError as error:
-        raise BadInput(f"{target}: {place} cannot be imported: {error}") from error
-    finally:
-        sys.path.pop(0)
-    if not callable(getattr(module, name, None)):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise BadInput(f"{target}: {place} has no function {name!r}{nearest(name, known)}")
-    returned = getattr(module, name)()
+    samples are to be compared with more than those, data. It is called under torch's seed: an exam that is gone on with
+    has the same start."""
+    function = find_call(target)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        returned = function()
     if not isinstance(returned, tuple) or len(returned) not in (2, 3) or not isinstance(returned[1], Tensor):
         raise BadInput(f"{target} must return an energy and a tensor of start states, and data if it likes")
     energy, x0, *rest = returned
     if not callable(energy) and not hasattr(energy, "gradient"):
         raise BadInput(f"{target}: its energy is a {type(energy).__name__}, neither callable nor with a `gradient`")
-    return Subject(energy, x0, {"target": target}, data=rest[0] if rest else None)
+    data = rest[0] if rest else None
+    if not isinstance(data, Tensor | None) and not hasattr(data, "labels"):
+        raise BadInput(f"{target}: its data are a {type(data).__name__}; expected a tensor (N, ...) or a data set")
+    identity = {"target": target, "energy": fingerprint.of_functions(energy), "states": fingerprint.of_tensors(x0)}
+    return Subject(energy, x0, identity, data=data)
 
 
 def trained(
@@ -91,11 +87,12 @@ def trained(
     data: Dataset = build.DATA.make(recipe.data)
     begin = _start(start or ("data" if model.generator is None else "generator"), model, data)
     is_digits = recipe.data.kind == "digits"
-    features, traced = (_DIGITS, None) if is_digits else _features(model.shape)
+    features, traced = (digits.FEATURES, None) if is_digits else _features(model.shape)
+    newest, rng = checkpoint.choose(places.find(run), update), generator(seed, "exam births", device=model.device)
     return Subject(
         model.energy,
-        begin(chains, rng=generator(seed, "exam births", device=model.device)).x,
-        {"recipe_hash": recipe.hash, "update": checkpoint.choose(places.find(run), update)},
+        torch.cat([begin(min(_BIRTHS, chains - born), rng=rng).x for born in range(0, chains, _BIRTHS)]),
+        {"recipe_hash": recipe.hash, "update": newest, "energy": fingerprint.of_functions(model.energy)},
         step_size=recipe.langevin.step_size,
         clip=recipe.langevin.clip,
         data=data,
@@ -103,11 +100,8 @@ def trained(
         data_noise=recipe.noise_learned,
         features=features,
         traced=traced,
-        classifier=(lambda x: digits_classifier()(x.cpu())) if is_digits else None,
+        classifier=(lambda x: digits.digits_classifier()(x.cpu())) if is_digits else None,
     )
-
-
-_DIGITS = Features("fd_digits", lambda x: digits_classifier().features(x.cpu()))
 
 
 def _unseen(chosen: Part) -> Dataset | None:

@@ -58,6 +58,22 @@ def test_one_bowl_is_one_basin_however_many_states_go_down() -> None:
     assert found.sizes == [20]
 
 
+@pytest.mark.parametrize("step_size", [0.01, 0.05, 0.2])
+def test_descent_goes_on_until_it_has_arrived(step_size: float) -> None:
+    def wells(x: Tensor) -> Tensor:
+        return ((x[:, 0].abs() - 1).square() + x[:, 1].square()) / (2 * 0.3**2)
+
+    x = torch.tensor([[-1.8, 0.5], [0.3, -0.4], [1.5, 0.9]])
+    found = basins(wells, x, step_size=step_size)
+    assert found.energies.tolist() == pytest.approx([0, 0], abs=0.05)
+    assert found.minima[:, 0].abs().tolist() == pytest.approx([1, 1], abs=0.1)
+
+
+def test_an_energy_without_a_bottom_has_no_basins() -> None:
+    with pytest.raises(Diverged, match="descent has not arrived"):
+        basins(lambda x: x.sum(1), torch.zeros(3, 2), step_size=0.1, steps=10)
+
+
 def test_barriers_are_the_highest_energies_between() -> None:
     x = torch.tensor([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     expected = torch.tensor([[0.0, 5.0, 5.0], [5.0, 1.0, 4.0], [5.0, 4.0, 2.0]], dtype=torch.float64)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ebmlife.data import Mixture, digits
-from ebmlife.energy import Score, gaussian, gradient
+from ebmlife.energy import Energy, Score, gaussian, gradient
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.reference import some_of
@@ -160,6 +160,32 @@ def test_finite_states_of_infinite_energy_end_a_life_that_is_saved_all_the_same(
         life_cycle(cliff, x0 + 5, steps=10)
 
 
+def test_finite_states_of_infinite_slope_do_so_too(tmp_path: Path) -> None:
+    """Where |grad E| overflows, the states may not have yet."""
+    cycle = life_cycle(Score(lambda x: 5000 * x), Bump.data(8), steps=400, step_size=0.02)  # twice as far each step
+    assert any(reason.startswith("the gradient is not finite at step") for reason in cycle.reasons)
+    assert cycle.verdict == "shortrun"
+    record.save(cycle, tmp_path)
+    assert record.load(tmp_path).figures == cycle.figures
+
+
+def test_looking_does_not_change_the_model(tmp_path: Path) -> None:
+    """A user's network may be in training mode, where BatchNorm learns from all that it sees."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1), nn.Flatten(0))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    life_cycle(net, draws(16), steps=20)
+    assert net.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("shape", [(1,), (5, 8, 8), (2, 8, 8), (3,)])
+def test_states_of_any_shape_are_examined_and_drawn(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    x0 = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+    cycle = life_cycle(gaussian(1.0), x0, steps=10)
+    assert all(file.stat().st_size > 0 for file in record.save(cycle, tmp_path))
+
+
 def test_stopped_and_called_again_gives_the_same_exam(tmp_path: Path) -> None:
     def exam(folder: Path | None, stop_after: int = 10**9) -> LifeCycle:
         looks = iter(range(10**9))
@@ -209,3 +235,28 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 def test_what_cannot_be_examined_is_refused_first(x0: Tensor, steps: int, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         life_cycle(gaussian(1.0), x0, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("energy", "message"),
+    [
+        (
+            lambda x: x.sum(1, keepdim=True),
+            r"energy of states \(2, 2\) must be a tensor of the shape \(2,\), got \(2, 1\)",
+        ),
+        (lambda x: x.sum(), r"got \(\)"),
+        (lambda x: 3.0, "got float"),
+        (Score(lambda x: x.sum(1)), r"gradient of states \(2, 2\) must be a tensor of the shape \(2, 2\), got \(2,\)"),
+    ],
+)
+def test_what_does_not_return_an_energy_for_each_state_is_refused_first(energy: Energy, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        life_cycle(energy, torch.zeros(4, 2), steps=10)
+
+
+def test_data_of_another_shape_are_refused_and_of_another_type_taken() -> None:
+    with pytest.raises(BadInput, match=r"one of the data has the shape \(3,\), a state of the start \(2,\)"):
+        life_cycle(gaussian(1.0), torch.randn(4, 2), steps=10, data=torch.zeros(9, 3))
+    with pytest.raises(BadInput, match=r"has the shape \(1, 8, 8\), a state of the start \(1, 16, 16\)"):
+        life_cycle(gaussian(1.0), torch.randn(4, 1, 16, 16), steps=10, data=digits())
+    assert life_cycle(gaussian(1.0), torch.randn(4, 2).double(), steps=10, data=torch.randn(9, 2)).complete

@@ -28,7 +28,7 @@ def judged(*, steps: list[int] = STEPS, diverged: str | None = None, **columns: 
 def test_what_stays_like_the_data_is_longrun() -> None:
     result = judged()
     assert (result.verdict, result.stable_until) == ("longrun", 100_000)
-    assert "1.00 times its value at 1,000" in result.reasons[0]
+    assert result.reasons[0].endswith("1.00 times its value at 1,000 steps")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,13 @@ def test_what_stays_like_the_data_is_longrun() -> None:
         ({"outside": [0, 0, 0, 0.2, 0.2, 0.2]}, "midrun", 1000, "outside 0.2 is above 0.12"),
         ({"distance": [1.5, 3, 5, 5, 5, 7.6]}, "midrun", 20_000, "distance 7.6 is above 7.5"),
         ({"distance": [1.5, 3, 13, 13, 13, 13]}, "shortrun", 100, "distance 13 is above 12"),
-        ({"distance": [1.5, 1.5, 1.5, 1.5, 3.9, 3.9]}, "longrun", 100_000, "to the end"),  # that is chance
+        ({"distance": [1.5, 1.5, 1.5, 1.5, 2.6, 2.6]}, "midrun", 5000, "distance 2.6 is above 2.5"),
+        (
+            {"distance": [1.5, 1.5, 1.5, 1.5, 2.4, 2.4]},
+            "longrun",
+            100_000,
+            "which so few chains cannot tell from chance",
+        ),
     ],
 )
 def test_the_first_fault_ends_it(columns: dict[str, list[float | None]], verdict: str, until: int, why: str) -> None:
@@ -56,6 +62,13 @@ def test_a_life_may_begin_later_than_its_chain() -> None:
     """From noise: the first steps are not samples yet."""
     result = judged(distance=[90, 5, 5, 5, 5, 5])
     assert (result.verdict, result.stable_until) == ("longrun", 100_000)
+
+
+def test_what_distances_are_measured_by_is_named() -> None:
+    late = judged(distance=[90, 90, 90, 90, 5, 6])
+    assert "1.20 times its value at 20,000 steps" in late.reasons[0]
+    early = judged(steps=STEPS[:2])
+    assert "times its value at 100 steps" in early.reasons[0]
 
 
 def test_samples_that_never_are_good() -> None:

@@ -20,6 +20,7 @@ from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam import LifeCycle, life_cycle, record, tree
 from ebmlife.exam.basins import MOST, basins
+from ebmlife.exam.life_cycle import check
 from ebmlife.exam.outliers import detect
 from ebmlife.exam.reference import some_of
 from ebmlife.files import whole
@@ -29,6 +30,15 @@ from ebmlife.stopping import signals
 from ebmlife.subjects import STARTS, Subject, given, is_function, trained
 
 _ROWS = 12  # of the printed table
+_CHAINS = 64
+_OF_RUNS = {  # what a function decides itself, and what stands for "not asked"
+    "chains": None,
+    "start": None,
+    "update": None,
+    "raw": False,
+    "device": "auto",
+    "evaluation_temperature": 1.0,
+}
 OUTLIERS = 1000  # data, and as many of each kind that is none
 
 
@@ -40,7 +50,7 @@ def register(command: Command) -> None:
         help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
     )
     exam.add_argument("--steps", type=int, default=100_000, help="Langevin steps (default: %(default)s)")
-    exam.add_argument("--chains", type=int, default=64, help="of a run (default: %(default)s)")
+    exam.add_argument("--chains", type=int, help=f"of a run (default: {_CHAINS})")
     exam.add_argument("--step-size", type=float, help="default: the recipe's, or 0.01")
     exam.add_argument("--start", choices=STARTS, help="of a run; default: the generator where it has one, else data")
     exam.add_argument("--out", type=Path, help="default: exam in the run's folder; called again, it goes on there")
@@ -72,10 +82,9 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
         out, subject = _folder(options), _subject(options)
         _check_more(subject, options)
         step_size = subject.step_size if options.step_size is None else options.step_size
-        if options.steps < 1 or not step_size > 0:
-            raise BadInput(
-                f"an exam needs at least 1 step and a step_size above 0, got {options.steps} and {step_size}"
-            )
+        check(subject.energy, subject.x0, subject.data, steps=options.steps, batch=options.batch)
+        if not step_size > 0:
+            raise BadInput(f"an exam needs a step_size above 0, got {step_size}")
         finished = _finished(out, _asked(options, subject, step_size))
     if not ranks.any(not finished):
         cycle = record.load(out)
@@ -135,10 +144,14 @@ def _folder(options: argparse.Namespace) -> Path:
 
 def _subject(options: argparse.Namespace) -> Subject:
     if is_function(options.target):
-        return given(options.target)
+        for name, kept in _OF_RUNS.items():
+            if getattr(options, name) != kept:
+                option = f"--{name.replace('_', '-')}"
+                raise BadInput(f"{option} is of runs; {options.target} says itself what walks, and from where")
+        return given(options.target, seed=options.seed)
     return trained(
         Path(options.target),
-        chains=options.chains,
+        chains=_CHAINS if options.chains is None else options.chains,
         start=options.start,
         seed=options.seed,
         update=options.update,

@@ -11,7 +11,9 @@ from ebmlife.exam.reference import in_parts
 from ebmlife.langevin import langevin
 
 POINTS = 17  # of a straight way between two ends, themselves included
-ROUNDS = 6  # of descent, each with half the step size of the one before: a ReLU network's minima are kinks
+HALVINGS = 5  # of the step size, once descent has arrived: a ReLU network's minima are kinks
+ARRIVED = 0.01  # of the depth that makes a basin: descent that gains less in a round has arrived
+_ROUNDS = 100  # most rounds that are waited for it
 MOST = 256  # states whose basins the exam maps: the ways between them are as many as their square
 _BATCH = 1024
 
@@ -46,13 +48,14 @@ def basins(
 ) -> Landscape:
     """The basins in which states x (B, ...) lie.
 
-    Each state goes down by x <- x - (step_size**2 / 2) * grad E(x): Langevin without its noise. A basin reaches from
+    Each state goes down by x <- x - (step_size**2 / 2) * grad E(x), Langevin without its noise, in rounds of `steps`
+    until no state gains by it any more. A basin reaches from
     its minimum up to its barrier, where it joins one that is lower; those that are less than `depth` deep are parts of
     that one: at temperature 1 a chain hardly sees them. Time grows with B**2.
     """
     if len(x) < 2 or not depth > 0:
         raise BadInput(f"basins need at least 2 states and a depth above 0, got {len(x)} and {depth}")
-    x = descend(energy, x, steps=steps, step_size=step_size, clip=clip)
+    x = descend(energy, x, steps=steps, step_size=step_size, enough=ARRIVED * depth, clip=clip)
     energies = in_parts(energy, x, _BATCH).double()
     if not energies.isfinite().all():
         raise Diverged("the energy is not finite where descent ended")
@@ -70,11 +73,27 @@ def basins(
     return Landscape(x[kept].cpu(), energies[kept], basin, tree)
 
 
-def descend(energy: Energy, x: Tensor, *, steps: int, step_size: float, clip: float | None = None) -> Tensor:
-    """States after ROUNDS times `steps` steps downhill."""
-    for halvings in range(ROUNDS):
-        size = step_size / 2**halvings
-        x, _ = langevin(energy, x, steps=steps, step_size=size, noise=torch.zeros_like, clip=clip)
+def descend(
+    energy: Energy, x: Tensor, *, steps: int, step_size: float, enough: float, clip: float | None = None
+) -> Tensor:
+    """States downhill, until a round of `steps` steps lowers none by more than `enough`; then by ever smaller steps."""
+
+    def lower(size: float) -> Tensor:
+        return langevin(energy, x, steps=steps, step_size=size, noise=torch.zeros_like, clip=clip)[0]
+
+    before = in_parts(energy, x, _BATCH)
+    for _ in range(_ROUNDS):
+        x = lower(step_size)
+        after = in_parts(energy, x, _BATCH)
+        if not (before - after > enough).any():
+            break
+        before = after
+    else:
+        raise Diverged(
+            f"descent has not arrived after {_ROUNDS * steps:,} steps of size {step_size:g}; either they are too small, or it goes down for ever"
+        )
+    for halvings in range(1, HALVINGS + 1):
+        x = lower(step_size / 2**halvings)
     return x
 
 

@@ -33,5 +33,7 @@ def convergence(draws: NDArray[np.float64]) -> tuple[float, float] | None:
     if draws.shape[0] < 2 or draws.shape[1] < FEWEST or np.ptp(draws) == 0:
         return None
     az = arviz()
-    rhat, ess = float(az.rhat(draws)), float(az.ess(draws))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of chains that stand still or overflow: they get None
+        rhat, ess = float(az.rhat(draws)), float(az.ess(draws))
     return (rhat, ess) if np.isfinite([rhat, ess]).all() else None  # chains that stand still have none

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ebmlife.data import digits
+from ebmlife.exam.reference import Features
 from ebmlife.files import cache_folder, whole
 from ebmlife.randomness import generator
 
@@ -66,10 +67,18 @@ def _trained(*, updates: int = 1500, batch: int = 128) -> DigitsClassifier:
 
 
 def training_rows() -> Tensor:
-    order = torch.randperm(len(digits()), generator=generator(0, "digits split"))
-    return order[: len(order) * 4 // 5]
+    return _split()[0]
 
 
 def held_out_rows() -> Tensor:
+    return _split()[1]
+
+
+def _split() -> tuple[Tensor, Tensor]:
+    """Rows to train on, four fifths of all, and to test on."""
     order = torch.randperm(len(digits()), generator=generator(0, "digits split"))
-    return order[len(order) * 4 // 5 :]
+    most = len(order) * 4 // 5
+    return order[:most], order[most:]
+
+
+FEATURES = Features("fd_digits", lambda x: digits_classifier().features(x.cpu()))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ebmlife.data import Dataset
 from ebmlife.distributed import ALONE, Ranks
-from ebmlife.energy import Energy
+from ebmlife.energy import Energy, frozen
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.convergence import arviz
 from ebmlife.exam.looks import Looks, Trace
@@ -72,11 +72,11 @@ def life_cycle(
     With a `folder` the exam is saved there every minute, and goes on when it is called again. Several ranks share the
     batches of chains; all of them return what one process would.
     """
-    _check(x0, steps)
+    check(energy, x0, data, steps=steps, batch=batch)
     arviz()  # before hours are spent
     known = x0 if data is None else data if isinstance(data, Tensor) else some_of(data, REFERENCE)
     rng, traced = generator(seed, "exam"), traced or features
-    of_data = partial(reference, known.cpu(), rng=rng, ranks=ranks)
+    of_data = partial(reference, known.to("cpu", x0.dtype), rng=rng, ranks=ranks)
     truth = of_data(chains=len(x0), features=features, noise=data_noise)
     axes = truth if traced is features else of_data(chains=2, features=traced, noise=0.0)
     energies = energy if callable(energy) else None
@@ -121,10 +121,30 @@ def life_cycle(
     )
 
 
-def _check(x0: Tensor, steps: int) -> None:
+def check(energy: Energy | Slope, x0: Tensor, data: Dataset | Tensor | None, *, steps: int, batch: int) -> None:
+    """Whether these can be examined; before hours are spent."""
     if x0.ndim < 2 or len(x0) < 2 or not x0.is_floating_point():
         raise BadInput(f"an exam needs at least 2 states (B, ...) of floats, got {x0.dtype} of shape {tuple(x0.shape)}")
     if not x0.isfinite().all():
         raise BadInput("the states that the exam begins with are not finite")
-    if steps < 1:
-        raise BadInput(f"an exam needs at least 1 step, got {steps}")
+    if steps < 1 or batch < 1:
+        raise BadInput(f"an exam needs at least 1 step and batches of at least 1, got {steps} and {batch}")
+    shape = x0.shape[1:] if data is None else data.shape[1:] if isinstance(data, Tensor) else data.shape
+    if tuple(shape) != tuple(x0.shape[1:]):
+        raise BadInput(f"one of the data has the shape {tuple(shape)}, a state of the start {tuple(x0.shape[1:])}")
+    _check_returned(energy, x0[:2])
+
+
+def _check_returned(energy: Energy | Slope, x: Tensor) -> None:
+    """A network that returns (B, 1) would fail at the first look, hundreds of steps later."""
+    name, expected = ("energy", x.shape[:1]) if callable(energy) else ("gradient", x.shape)
+    with frozen(cast(Energy, energy), walking=False):
+        if callable(energy):
+            with torch.no_grad():
+                seen = energy(x)
+        else:
+            seen = energy.gradient(x)
+    if not isinstance(seen, Tensor) or seen.shape != expected:
+        got = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
+        wanted = f"a tensor of the shape {tuple(expected)}"
+        raise BadInput(f"the {name} of states {tuple(x.shape)} must be {wanted}, got {got}")

@@ -49,6 +49,8 @@ class Looks:
             classes = in_parts(self.classifier, x, self.batch, ranks=self.ranks).argmax(1)
             self.classes = classes if self.classes is None else self.classes
             row["agreement"] = (classes == self.classes).double().mean().item()
+        for name, value in row.items():
+            _refuse(f"the {name}", torch.tensor(0.0 if value is None else value), step)
         self.steps.append(step)
         self.rows.append(row)
 

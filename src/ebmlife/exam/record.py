@@ -20,13 +20,13 @@ _TENSORS = ("strip", "states")
 def save(cycle: LifeCycle, folder: Path) -> list[Path]:
     """Writes the exam into the folder; the files, the most telling first."""
     files = [folder / name for name in ("strip.png", "life-cycle.png", "life-cycle.json", "life-cycle.safetensors")]
-    pictures.save(files[0], pictures.ages(cycle.strip, cycle.steps))
-    pictures.save(files[1], curves(cycle))
-    with whole(files[2]) as unfinished:
-        plain = {name: value for name, value in asdict(cycle).items() if name not in _TENSORS}
-        unfinished.write_text(json.dumps(plain, indent=1, allow_nan=False))
     with whole(files[3]) as unfinished:
         save_file({name: getattr(cycle, name).contiguous() for name in _TENSORS}, unfinished)
+    pictures.save(files[0], pictures.ages(cycle.strip, cycle.steps))
+    pictures.save(files[1], curves(cycle))
+    with whole(files[2]) as unfinished:  # the last: where it is, all is
+        plain = {name: value for name, value in asdict(cycle).items() if name not in _TENSORS}
+        unfinished.write_text(json.dumps(plain, indent=1, allow_nan=False))
     return files
 
 

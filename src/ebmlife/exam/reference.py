@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from ebmlife.data import Dataset
 from ebmlife.distributed import ALONE, Ranks
+from ebmlife.energy import frozen
 from ebmlife.errors import BadInput
 from ebmlife.exam.figures import figures_of
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
@@ -91,8 +92,9 @@ def reference(
 
 @torch.no_grad()
 def in_parts(of: Callable[[Tensor], Tensor], x: Tensor, batch: int, *, ranks: Ranks = ALONE) -> Tensor:
-    """of(x) batch by batch, on the CPU; several ranks share the batches."""
-    return torch.cat([made.cpu() for made in ranks.in_order([partial(of, part) for part in torch.split(x, batch)])])
+    """of(x) batch by batch, on the CPU; several ranks share the batches. A module looks in eval mode, as it walks."""
+    with frozen(of, walking=False):
+        return torch.cat([made.cpu() for made in ranks.in_order([partial(of, part) for part in torch.split(x, batch)])])
 
 
 def some_of(data: Dataset, n: int, *, seed: int = 0) -> Tensor:

@@ -7,7 +7,7 @@ from PIL import Image
 from ebmlife import pictures
 from ebmlife.exam.basins import Landscape
 
-MOST = 24  # basins that are drawn, the deepest
+LEAVES = 24  # basins that are drawn, the deepest
 _WIDTH = 34  # points of a minimum's image
 
 
@@ -47,7 +47,7 @@ def draw(landscape: Landscape) -> Image.Image:
 def leaves(landscape: Landscape) -> list[int]:
     """The deepest basins in an order in which no two branches cross."""
     depth = {merge.higher: merge.height - landscape.energies[merge.higher].item() for merge in landscape.merges}
-    kept = {0, *sorted(depth, key=lambda basin: -depth[basin])[: MOST - 1]}
+    kept = {0, *sorted(depth, key=lambda basin: -depth[basin])[: LEAVES - 1]}
     under = {basin: [basin] for basin in kept}  # a basin's depth is never above that of the one it joins: both are kept
     for merge in landscape.merges:
         if merge.higher in kept:

@@ -14,7 +14,7 @@ Column = Sequence[float | None]
 MIDRUN = 1_000  # steps: the paper's midrun is "about 1000 to 3000"; what is spoilt earlier is shortrun
 LONGRUN = 50_000  # steps: the paper's longrun is "50K steps or more"
 GROWTH = 1.5  # of the distance over its value at MIDRUN: samples of a steady state stay as far from data as they are
-CHANCE = 2.0  # times the largest distance that so many data have to the data: less cannot be told from chance
+CHANCE = 1.25  # times the largest distance that so many data have to the data: less cannot be told from chance
 LOST = 0.5  # of the data's spread: half as far from the data as one and the same grey state would be
 MARGIN = 1.25  # on both sides of data's range of a figure: beyond, an eye sees it too
 SPILL = 0.1  # more of the pixels outside [-1, 1] than of the data's: a tenth of an image is an eyeful
@@ -36,13 +36,14 @@ def judge(
     at = [{name: column[i] for name, column in figures.items()} for i in range(len(steps))]
     end = [diverged] if diverged else []
     faults: list[list[str]] = []
-    born, settled = None, None
-    for step, seen in zip(steps, at, strict=True):
-        faults.append(_faults(seen, reference, settled if step > MIDRUN else None))
+    born: int | None = None
+    settled: int | None = None  # where the distance was that later ones are held against
+    for i, (step, seen) in enumerate(zip(steps, at, strict=True)):
+        faults.append(_faults(seen, reference, None if step <= MIDRUN else _distance(at, settled)))
         if born is None and not faults[-1]:
-            born = len(faults) - 1
+            born = i
         if born is not None and (settled is None or step <= MIDRUN):
-            settled = seen["distance"]
+            settled = i
     if born is None:
         worst = f"samples are never like the data; at {steps[-1]:,} steps: {'; '.join(faults[-1])}"
         return Judgement("shortrun", 0, [worst, *end])
@@ -51,7 +52,7 @@ def judge(
     if good < len(steps):
         reasons.append(f"spoilt at {steps[good]:,} steps: {'; '.join(faults[good])}")
     elif not diverged:
-        reasons.append(f"like the data to the end of the exam, {last:,} steps{_ratio(at[-1], settled)}")
+        reasons.append(f"like the data to the end of the exam, {last:,} steps{_growth(steps, at, settled)}")
         if last < LONGRUN:
             reasons.append(f"the exam was too short for more: longrun is {LONGRUN:,} steps and more")
     verdict: Verdict = "longrun" if last >= LONGRUN and good == len(steps) and not diverged else "midrun"
@@ -82,11 +83,18 @@ def _limits(name: str, least: float, most: float, reference: Reference, settled:
     return least / MARGIN, most * MARGIN
 
 
-def _ratio(seen: Mapping[str, float | None], settled: float | None) -> str:
-    distance = seen.get("distance")
-    if not distance or not settled:
+def _distance(at: Sequence[Mapping[str, float | None]], i: int | None) -> float | None:
+    return None if i is None else at[i]["distance"]
+
+
+def _growth(steps: Sequence[int], at: Sequence[Mapping[str, float | None]], settled: int | None) -> str:
+    """How the last distance compares with the one that it must not grow from."""
+    now, then = at[-1]["distance"], _distance(at, settled)
+    if settled is None or not now or not then:
         return ""
-    return f"; distance {distance:.3g}, {distance / settled:.2f} times its value at {MIDRUN:,} steps"
+    said = f"; distance {now:.3g}, {now / then:.2f} times its value at {steps[settled]:,} steps"
+    few = ", which so few chains cannot tell from chance: more would"
+    return said + (few if now > GROWTH * then else "")
 
 
 def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> list[str]:

@@ -8,9 +8,8 @@ from typing import Any
 
 from ebmlife import build, checkpoint, places
 from ebmlife.errors import BadInput
-from ebmlife.exam import LifeCycle, life_cycle, record
-from ebmlife.exam.digits import digits_classifier
-from ebmlife.exam.reference import PLAIN, Features
+from ebmlife.exam import LifeCycle, digits, life_cycle, record
+from ebmlife.exam.reference import PLAIN
 from ebmlife.exam.verdict import LONGRUN, MIDRUN
 from ebmlife.files import remove, whole
 from ebmlife.longwalk import Progress
@@ -97,8 +96,6 @@ def _walked(
     stopping: Callable[[], bool],
 ) -> LifeCycle:
     recipe = model.recipe
-    digits = recipe.data.kind.startswith("digits")
-    features = Features("fd_digits", lambda x: digits_classifier().features(x.cpu())) if digits else PLAIN
     return life_cycle(
         model.energy,
         model.start(chains, rng=generator(0, "page births", device=model.device)).x,
@@ -106,7 +103,7 @@ def _walked(
         step_size=recipe.langevin.step_size,
         data=build.DATA.make(recipe.data),
         data_noise=recipe.noise_learned,
-        features=features,
+        features=digits.FEATURES if recipe.data.kind == "digits" else PLAIN,
         clip=recipe.langevin.clip,
         shown=chains if len(model.shape) == 1 else _SHOWN,
         folder=place,
