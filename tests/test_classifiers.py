@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ebmlife import classifiers
+from ebmlife.attacks import checks
 from ebmlife.data import cifar10, folder
 from ebmlife.errors import BadInput
 from ebmlife.nets import CIFARResNet
@@ -94,18 +95,14 @@ def test_wrong_names_are_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
-def test_classifiers_and_labels_that_do_not_fit_are_named() -> None:
+def test_classifiers_that_do_not_fit_are_named() -> None:
     scaled = classifiers.Scaled(Echo(), classes=4, size=2, mean=(0.5,), std=(0.5,))
     x = torch.zeros(3, 1, 5, 5)
-    classifiers.check(scaled, x, torch.tensor([0, 3, 1]))
-    with pytest.raises(BadInput, match="classes 0 to 3, the labels go from 1 to 4"):
-        classifiers.check(scaled, x, torch.tensor([1, 4, 1]))
-    with pytest.raises(BadInput, match="classes 0 to 3, the labels go from -1 to 2"):
-        classifiers.check(scaled, x, torch.tensor([-1, 2, 1]))
+    assert checks.classes(scaled, x) == 4
     with pytest.raises(BadInput, match="does not take images of shape"):
-        classifiers.check(nn.Linear(7, 7), x, torch.tensor([0]))
-    with pytest.raises(BadInput, match=r"must give logits \(B, classes\)"):
-        classifiers.check(nn.Identity(), x, torch.tensor([0]))
+        checks.classes(nn.Linear(7, 7), x)
+    with pytest.raises(BadInput, match=r"gives logits \(B, classes\)"):
+        checks.classes(nn.Identity(), x)
 
 
 def test_files_of_another_network_are_refused(tmp_path: Path) -> None:

@@ -147,6 +147,47 @@ def test_the_same_command_finds_its_records_and_another_is_refused(run: Path, tm
     assert "holds another attack (seed: 0 -> 1)" in line
 
 
+def test_every_mode_is_compared_with_its_folder_before_the_first_begins(
+    run: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    out = tmp_path / "out"
+    works("attack", run, *ATTACK, "--gradient", "smooth", "--beta", "5", "--out", out)
+    before = tree(out)
+    line = fails(capsys, "attack", run, *ATTACK, "--gradient", "bpda,smooth", "--out", out)
+    assert "smooth-k2 holds another attack (mode: Smooth(beta=5.0) -> Smooth(beta=10.0))" in line
+    assert tree(out) == before
+
+
+def test_a_folder_with_attacks_on_another_energy_is_refused(run: Path, tmp_path: Path, capsys: Capture) -> None:
+    other, out = tmp_path / "other", tmp_path / "out"
+    works("train", "digits-shortrun", "--out", other, *words(updates="1", data__train="true"))
+    works("attack", other, *ATTACK, "--out", out)
+    before = tree(out)
+    line = fails(capsys, "attack", run, *ATTACK, "--gradient", "transfer", "--out", out)
+    assert f"{out / 'bpda-k2'} holds an attack that is not comparable (model: " in line
+    assert "choose another --out" in line
+    assert tree(out) == before
+
+
+def test_a_later_command_leaves_what_masking_checks_said(run: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "out"
+    works("attack", run, *ATTACK, "--gradient", "transfer,fixed", "--masking", "--out", out)
+    said = (out / "masking-fixed-k2" / "checks.txt").read_text()  # of the first that knows the defence
+    assert len(said.splitlines()) == 1 + 7
+    assert (out / "masking-fixed-k2" / "fixed-transfer" / "record").is_dir()
+    works("attack", run, *ATTACK, "--gradient", "bpda", "--out", out)
+    assert said in (out / "table.txt").read_text()
+    line = fails(capsys, "attack", run, *ATTACK, "--gradient", "transfer", "--masking", "--out", out)
+    assert "masking checks compare with an attack that knows no defence" in line
+
+
+def test_an_attack_goes_on_with_another_batch(run: Path, tmp_path: Path) -> None:
+    works("attack", run, *ATTACK, "--out", tmp_path / "out")
+    before = tree(tmp_path / "out" / "bpda-k2")
+    works("attack", run, *ATTACK, "--batch", "8", "--out", tmp_path / "out")
+    assert tree(tmp_path / "out" / "bpda-k2") == before
+
+
 def test_what_an_earlier_command_found_stays_in_the_table(run: Path, tmp_path: Path, capsys: Capture) -> None:
     for gradient in ("bpda", "transfer"):
         works("attack", run, *ATTACK, "--gradient", gradient, "--out", tmp_path / "out")
@@ -190,6 +231,9 @@ def test_data_without_a_test_part_are_noted(tmp_path: Path, capsys: Capture) -> 
         (["--gradient", "bpda,ful"], ["unknown gradient 'ful'", "did you mean 'full'"]),
         (["--threat", "linf:8"], ["8/255"]),
         (["--threat", "linf"], ["linf:8/255"]),
+        (["--threat", ""], ["threat ''", "linf:8/255"]),
+        (["--threat", "l2:1e400"], ["above 0 and finite, got inf"]),
+        (["--step-size", ""], ["'' is not a number"]),
         (["--classifier", "attacks.small:colour_net"], ["the classifier does not take images of shape (1, 8, 8)"]),
         (["--classifier", "attacks.small:none"], ["attacks.small"]),
         (["--classifier", "nothing"], ["unknown classifier 'nothing'"]),

@@ -143,6 +143,16 @@ def test_no_steps_are_the_classifier_itself() -> None:
     assert classifier.most == 3
 
 
+def test_no_images_have_no_logits_of_as_many_classes() -> None:
+    robust = DefendedClassifier(Sum(), Purifier(gaussian(0.5), steps=2, step_size=0.1), replicas=3)
+    leaf = torch.zeros(0, 1, 3, 3, requires_grad=True)
+    logits = robust(leaf)
+    assert logits.shape == (0, 2)
+    logits.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.shape == leaf.shape
+
+
 def test_a_purification_that_diverges_says_so() -> None:
     steep = lambda x: x.flatten(1).pow(4).sum(1) * 1e8  # noqa: E731
     with pytest.raises(Diverged, match="not finite after 20 steps"):

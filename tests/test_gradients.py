@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -89,6 +91,70 @@ def test_smooth_takes_the_curvature_of_the_softplus_energy(beta: float) -> None:
     assert not torch.allclose(Full().curved(Relu(None), x, v), wanted, rtol=1e-2)
     energy = Relu(None)
     torch.testing.assert_close(energy(x), Relu(1e6)(x), rtol=1e-3, atol=1e-3)  # outside, ReLU is itself again
+
+
+def _in_place(change: Callable[[Tensor], object]) -> Callable[[Tensor], Tensor]:
+    """What is left in a tensor that is changed, whatever the call returns."""
+
+    def changed(x: Tensor) -> Tensor:
+        x = x + 0
+        change(x)
+        return x
+
+    return changed
+
+
+def soft(x: Tensor) -> Tensor:
+    return F.softplus(x, 5.0)
+
+
+def soft6(x: Tensor) -> Tensor:
+    return soft(x) - soft(x - 6)
+
+
+SLOPES = torch.tensor([0.1, 0.3])
+
+
+def soft_prelu(x: Tensor) -> Tensor:
+    slopes = SLOPES.view(1, 2, 1, 1)
+    return slopes * x + (1 - slopes) * soft(x)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "softened"),
+    [
+        (_in_place(torch.relu_), soft),
+        (_in_place(Tensor.relu_), soft),
+        (_in_place(nn.ReLU(inplace=True)), soft),
+        (lambda x: x.clamp(min=0), soft),
+        (lambda x: torch.clamp(x, 0.0), soft),
+        (lambda x: x.clamp_min(0), soft),
+        (_in_place(lambda x: x.clamp_(min=0)), soft),
+        (lambda x: torch.clamp(x, 0, 6), soft6),
+        (F.relu6, soft6),
+        (nn.ReLU6(), soft6),
+        (lambda x: F.prelu(x, SLOPES), soft_prelu),
+        (lambda x: F.prelu(x, SLOPES[:1]), lambda x: 0.1 * x + 0.9 * soft(x)),
+        (_in_place(lambda x: F.leaky_relu(x, 0.1, inplace=True)), lambda x: 0.1 * x + 0.9 * soft(x)),
+    ],
+)
+def test_other_spellings_of_relu_are_smoothed_too(
+    spelling: Callable[[Tensor], Tensor], softened: Callable[[Tensor], Tensor]
+) -> None:
+    x, v = torch.randn(5, 2, 3, 3), torch.randn(5, 2, 3, 3)
+
+    def energy(kinked: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda x: kinked(3 * x).flatten(1).square().sum(1)
+
+    wanted = Full().curved(energy(softened), x, v)
+    torch.testing.assert_close(Smooth(5.0).curved(energy(spelling), x, v), wanted)
+    assert not torch.allclose(Full().curved(energy(spelling), x, v), wanted)
+
+
+def test_a_guard_against_small_numbers_is_no_kink() -> None:
+    x, v = torch.randn(5, 2, 3, 3), torch.randn(5, 2, 3, 3)
+    guarded = lambda x: x.clamp(min=-0.5).clamp(max=0.5).flatten(1).square().sum(1)  # noqa: E731
+    assert torch.equal(Smooth(5.0).curved(guarded, x, v), Full().curved(guarded, x, v))
 
 
 def test_transfer_is_the_bare_classifiers_gradient_at_the_image() -> None:

@@ -81,21 +81,6 @@ def find(name: str) -> nn.Module:
     return found.eval().requires_grad_(False)
 
 
-def check(classifier: nn.Module, x: Tensor, labels: Tensor) -> None:
-    """BadInput unless the classifier takes images like x, and knows the labels."""
-    with torch.no_grad():
-        try:
-            logits = classifier(x[:1])
-        except (RuntimeError, ValueError, IndexError) as error:
-            reason = str(error).splitlines()[0]
-            raise BadInput(f"the classifier does not take images of shape {tuple(x.shape[1:])}: {reason}") from error
-    if not isinstance(logits, Tensor) or logits.ndim != 2:
-        raise BadInput(f"the classifier must give logits (B, classes), not {getattr(logits, 'shape', type(logits))}")
-    classes, least, most = logits.shape[1], int(labels.min()), int(labels.max())
-    if least < 0 or most >= classes:
-        raise BadInput(f"the classifier has classes 0 to {classes - 1}, the labels go from {least} to {most}")
-
-
 def _of_run(folder: str) -> nn.Module:
     model = build.load(folder)
     classes = getattr(model.net, "classes", None)

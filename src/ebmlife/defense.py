@@ -164,6 +164,8 @@ class _Defended(torch.autograd.Function):
         ctx.robust, ctx.replicas, ctx.seeds = robust, replicas, list(seeds)
         ctx.walked = []
         ctx.save_for_backward(x)
+        if not len(x):
+            return robust.classify(x.new_zeros(1, *x.shape[1:]))[:0]  # how many classes there are, one image tells
         rows: list[list[Tensor]] = [[] for _ in seeds]
         for part in robust.purifier.parts(seeds, replicas=replicas):
             walked = robust.purifier.walk(_starts(x, part), robust.purifier.noise(part, x.device))

@@ -1,7 +1,8 @@
 """How an attacker's gradient passes the defence: each mode brings v at the logits back to the attacked images."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -98,7 +99,7 @@ class Full:
 
 
 @dataclass(frozen=True)
-class Smooth:
+class Smooth(Full):
     """As `Full`, the Hessians being those of the energy with softplus in place of ReLU; the walk itself is unchanged.
 
     The jumps of a ReLU energy's drift carry what the exact gradient misses; softplus spreads them out. The larger
@@ -107,15 +108,10 @@ class Smooth:
 
     beta: float = 10.0
     name = "smooth"
-    known_noise = False
-    walks = 2
 
     def __post_init__(self) -> None:
         if not 0 < self.beta < float("inf"):
             raise BadInput(f"the softplus beta of the smooth gradient must be above 0, got {self.beta}")
-
-    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
-        return passage.through_walk(through(passage.classifier, passage.walked, v), self.curved)[0]
 
     def curved(self, energy: Energy, x: Tensor, v: Tensor) -> Tensor:
         with _Softened(self.beta):
@@ -158,6 +154,11 @@ MODES: dict[str, Gradient] = {
 }
 
 
+def attacked_through(gradient: Gradient) -> Gradient:
+    """The mode itself, also of an attacker that knows the noise."""
+    return gradient.mode if isinstance(gradient, Fixed) else gradient
+
+
 def find(gradient: str | Gradient) -> Gradient:
     if not isinstance(gradient, str):
         return gradient
@@ -167,7 +168,7 @@ def find(gradient: str | Gradient) -> Gradient:
 
 
 class _Softened(TorchFunctionMode):
-    """Within: relu(x) is softplus(x), and leaky_relu(x) = a x + (1 - a) relu(x) likewise."""
+    """Within, softplus stands for the kinks of relu, leaky_relu, prelu, and of relu6 and clamp at 0, in place too."""
 
     def __init__(self, beta: float) -> None:
         super().__init__()
@@ -177,12 +178,49 @@ class _Softened(TorchFunctionMode):
         self, func: Any, types: Iterable[Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in (F.relu, torch.relu, Tensor.relu):
-            return F.softplus((args or tuple(kwargs.values()))[0], self.beta)
-        if func is F.leaky_relu:
-            return _soft_leaky(*args, **kwargs, beta=self.beta)
-        return func(*args, **kwargs)
+        soften = _SOFT.get(func)
+        soft = None if soften is None else soften(partial(F.softplus, beta=self.beta), *args, **kwargs)
+        return func(*args, **kwargs) if soft is None else soft
 
 
-def _soft_leaky(input: Tensor, negative_slope: float = 0.01, inplace: bool = False, *, beta: float) -> Tensor:
-    return negative_slope * input + (1 - negative_slope) * F.softplus(input, beta)
+_Soft = Callable[[Tensor], Tensor]  # softplus with its beta
+
+
+def _relu(soft: _Soft, input: Tensor, inplace: bool = False) -> Tensor:
+    return input.copy_(soft(input.clone())) if inplace else soft(input)
+
+
+def _leaky_relu(soft: _Soft, input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    return _relu(lambda x: negative_slope * x + (1 - negative_slope) * soft(x), input, inplace)
+
+
+def _prelu(soft: _Soft, input: Tensor, weight: Tensor) -> Tensor:
+    slopes = weight.view(-1, *[1] * (input.ndim - 2)) if weight.numel() > 1 else weight  # of the channels
+    return slopes * input + (1 - slopes) * soft(input)
+
+
+def _relu6(soft: _Soft, input: Tensor, inplace: bool = False) -> Tensor:
+    return _relu(lambda x: soft(x) - soft(x - 6), input, inplace)
+
+
+def _clamp(soft: _Soft, input: Tensor, min: Any = None, max: Any = None, *, inplace: bool = False) -> Tensor | None:
+    """None where it is no ReLU: a guard against small numbers stays what it is."""
+    if not isinstance(min, int | float) or min != 0 or not isinstance(max, int | float | None):
+        return None
+    return _relu(lambda x: soft(x) if max is None else soft(x) - soft(x - max), input, inplace)
+
+
+def _hardtanh(soft: _Soft, input: Tensor, min_val: float = -1, max_val: float = 1, inplace: bool = False) -> Any:
+    return _clamp(soft, input, min_val, max_val, inplace=inplace)  # nn.ReLU6 is spelt so
+
+
+_SOFT: dict[Any, Callable[..., Tensor | None]] = {
+    **dict.fromkeys((F.relu, torch.relu, Tensor.relu), _relu),
+    **dict.fromkeys((torch.relu_, Tensor.relu_), partial(_relu, inplace=True)),
+    F.leaky_relu: _leaky_relu,
+    **dict.fromkeys((torch.prelu, Tensor.prelu), _prelu),
+    F.relu6: _relu6,
+    F.hardtanh: _hardtanh,
+    **dict.fromkeys((torch.clamp, Tensor.clamp, torch.clamp_min, Tensor.clamp_min), _clamp),
+    **dict.fromkeys((torch.clamp_, Tensor.clamp_, torch.clamp_min_, Tensor.clamp_min_), partial(_clamp, inplace=True)),
+}

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.energy import gaussian
+from ebmlife.gradients import Gradient
 
 
 class Linear(nn.Module):
@@ -25,7 +26,9 @@ def images(n: int = 6, *, size: int = 4) -> tuple[Tensor, Tensor]:
     return means.view(-1, 1, 1, 1).expand(n, 1, size, size).contiguous(), (means > 0).long()
 
 
-def defended(gradient: str = "bpda", *, steps: int = 3, step_size: float = 0.05, batch: int = 32) -> DefendedClassifier:
+def defended(
+    gradient: str | Gradient = "bpda", *, steps: int = 3, step_size: float = 0.05, batch: int = 32
+) -> DefendedClassifier:
     purifier = Purifier(gaussian(1.0), steps=steps, step_size=step_size, batch=batch)
     return DefendedClassifier(Linear(), purifier, replicas=4, gradient=gradient)
 

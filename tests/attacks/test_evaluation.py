@@ -1,3 +1,6 @@
+import json
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -6,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from attacks.small import Linear, defended, images
-from ebmlife.attacks import Progress, Record, Threat, evaluate
+from ebmlife.attacks import Progress, Record, Threat, evaluate, margin
+from ebmlife.attacks.evaluation import settings
 from ebmlife.attacks.record import NONE
 from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.energy import Energy, Score, gaussian, tempered
 from ebmlife.errors import BadInput, Diverged
+from ebmlife.gradients import Bpda, Gradient
 
 SMALL: dict[str, Any] = {"steps": 4, "replicas": 4, "verify": 12, "evaluations": 2}
 
@@ -51,6 +56,15 @@ def test_a_bare_classifier_is_attacked_by_the_same_means() -> None:
     assert torch.equal(record.tally.broken_at != NONE, x.flatten(1).mean(1).abs() < 0.26)
     assert record.cost["langevin_image_steps"] == 0
     assert record.settings["replicas"] == 1
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "margin"])
+def test_confidence_is_no_defence(loss: str) -> None:
+    """At margins of 20 to 200: each image can be moved across 0."""
+    x, y = images(6)[0].abs(), torch.ones(6, dtype=torch.int64)
+    record = evaluate(Linear(400.0), x, y, threat=Threat("linf", 0.4), steps=8, loss=loss)
+    assert record.natural.value == 1
+    assert record.verified.value == 0
 
 
 def test_every_stage_is_written_down() -> None:
@@ -135,6 +149,23 @@ def test_known_noise_is_one_draw() -> None:
     assert record.verified == record.final == record.averaged == record.worst
 
 
+def test_known_noise_has_no_larger_draw(tmp_path: Path) -> None:
+    x, y = images(9)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), "folder": tmp_path, **SMALL}
+    record = evaluate(defended("fixed", step_size=0.5), x, y, **options)
+    assert record.settings["verify"] == record.settings["replicas"] == 4
+    assert same(record, evaluate(defended("fixed", step_size=0.5), x, y, **(options | {"verify": 20})))
+
+
+def test_a_folder_that_names_a_larger_draw_of_known_noise_is_gone_on_with(tmp_path: Path) -> None:
+    x, y = images(9)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
+    named = settings(defended("fixed"), x, y, folder=None, step_size=None, loss="margin", seed=0, **options)
+    (tmp_path / "settings.json").write_text(json.dumps(named | {"verify": 12}))
+    record = evaluate(defended("fixed"), x, y, loss="margin", folder=tmp_path, **options)
+    assert record.settings["verify"] == 12
+
+
 def test_a_defence_of_fixed_noise_is_attacked_as_it_is() -> None:
     """Its purifier has a seed: every evaluation is what the module itself says of the image."""
     x, y = images(9)
@@ -175,6 +206,78 @@ def test_a_killed_attack_goes_on_to_the_same_record(tmp_path: Path, after: int) 
     assert not (tmp_path / "a" / "parts").exists()
     assert same(resumed, evaluate(robust, x, y, folder=tmp_path / "a", watch=kill, **options))  # finished: no work
     assert len(seen) == after
+
+
+def test_a_killed_attack_goes_on_with_another_batch_to_the_same_record(tmp_path: Path) -> None:
+    x, y = images(30)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
+    seen: list[Progress] = []
+
+    def kill(progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        evaluate(defended(step_size=0.3, batch=32), x, y, folder=tmp_path / "a", save_every=0, watch=kill, **options)
+    resumed = evaluate(defended(step_size=0.3, batch=8), x, y, folder=tmp_path / "a", **options)
+    assert same(resumed, evaluate(defended(step_size=0.3, batch=32), x, y, folder=tmp_path / "b", **options))
+    assert resumed.settings["group"] == 3 * 32 // 4
+
+
+def test_a_bare_classifier_fills_its_groups() -> None:
+    x, y = images(4)
+    record = evaluate(Linear(), x, y, threat=Threat("linf", 0.1), **(SMALL | {"replicas": 48, "verify": 128}))
+    assert record.settings["group"] == 3 * 256
+
+
+def doubled(logits: Tensor, y: Tensor) -> Tensor:
+    return 2 * margin(logits, y)
+
+
+@dataclass(frozen=True)
+class Steeper(Bpda):
+    times: float = 2.0
+
+
+class Nameless(Bpda):
+    def __repr__(self) -> str:
+        return object.__repr__(self)
+
+
+def test_a_folder_knows_ones_own_loss_and_gradient_by_lasting_names(tmp_path: Path) -> None:
+    x, y = images(4)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
+    named = evaluate(defended(Steeper()), x, y, loss=doubled, folder=tmp_path / "a", **options).settings
+    assert (named["loss"], named["mode"]) == (f"{__name__}.doubled", "Steeper(times=2.0)")
+    with pytest.raises(BadInput, match=r"another attack \(mode: Steeper\(times=2.0\) -> Steeper\(times=3.0\)\)"):
+        evaluate(defended(Steeper(3.0)), x, y, loss=doubled, folder=tmp_path / "a", **options)
+    assert evaluate(defended(), x, y, loss=margin, folder=tmp_path / "b", **options).settings["loss"] == "margin"
+
+
+@pytest.mark.parametrize(
+    ("gradient", "loss", "said"),
+    [
+        (Bpda(), lambda logits, y: margin(logits, y), "the loss .*<lambda> cannot be known again in a folder"),
+        (Bpda(), partial(margin), "the loss partial cannot be known again in a folder; make it a function of a module"),
+        (Nameless(), "margin", "the gradient bpda cannot be known again in a folder"),
+    ],
+)
+def test_without_one_they_need_no_folder(gradient: Gradient, loss: Any, said: str, tmp_path: Path) -> None:
+    x, y = images(4)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), "loss": loss, **SMALL}
+    assert evaluate(defended(gradient), x, y, **options).natural.value == 1
+    with pytest.raises(BadInput, match=said) as error:
+        evaluate(defended(gradient), x, y, folder=tmp_path, **options)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_labels_may_be_any_whole_numbers(dtype: torch.dtype) -> None:
+    x, y = images(4)
+    records = [evaluate(defended(), x, it, threat=Threat("linf", 0.1), **SMALL) for it in (y, y.to(dtype))]
+    assert same(*records)
 
 
 def test_a_folder_of_another_attack_is_refused(tmp_path: Path) -> None:
@@ -241,6 +344,19 @@ class Misfit(nn.Module):
         return torch.zeros(len(x), *self.out)
 
 
+class Particular(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[1] == 3
+        return super().forward(x)
+
+
+class Spelt(nn.Module):
+    """An energy of kinks that nothing tells from other functions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, x, 0 * x).flatten(1).sum(1)
+
+
 class Two(Linear):
     """The first two classes alone."""
 
@@ -259,7 +375,10 @@ class Two(Linear):
         (Linear(), X, Y - 1, {}, "labels go from -1 to 0"),
         (Linear(), X, Y[:3], {}, "4 images need as many"),
         (Linear(), X, Y.float(), {}, "whole-numbered"),
+        (Linear(), X, Y.bool(), {}, "whole-numbered"),
         (Misfit(()), X, Y, {}, "logits"),
+        (Particular(), X, Y, {}, r"does not take images of shape \(1, 4, 4\): "),
+        (DefendedClassifier(Linear(), Purifier(Spelt()), gradient="smooth"), X, Y, {}, "finds no curvature"),
         (nn.Conv2d(3, 4, 3), X, Y, {}, "does not take images of shape"),
         (nn.Sequential(nn.Flatten(), nn.Linear(9, 3)), X, Y, {}, "does not take images of shape"),
         (DefendedClassifier(Linear(), Purifier(nn.Conv2d(3, 1, 1))), X, Y, {}, "the energy does not take"),

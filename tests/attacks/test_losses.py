@@ -25,6 +25,17 @@ def test_confidence_leaves_a_gradient() -> None:
     torch.testing.assert_close(leaf.grad, torch.tensor([[-1.0, 1.0]]) * math.exp(-25), rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("confidence", [40.0, 200.0, 2000.0])
+def test_no_confidence_is_too_large_for_a_direction(confidence: float) -> None:
+    """That of the gradient, softmax over the others minus one at the right class; e^-200 is 0 in float32."""
+    leaf = torch.tensor([[confidence, 0.0, -1.0]], requires_grad=True)
+    cross_entropy(leaf, torch.tensor([0])).sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.isfinite().all()
+    share = 1 / (1 + math.exp(-1))
+    torch.testing.assert_close(leaf.grad / leaf.grad[0, 0].abs(), torch.tensor([[-1.0, share, 1 - share]]))
+
+
 def test_dlr_has_no_scale() -> None:
     torch.testing.assert_close(dlr(1000 * LOGITS, Y), dlr(LOGITS, Y))
 

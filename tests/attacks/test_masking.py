@@ -1,13 +1,18 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attacks.small import Linear, defended, images
-from ebmlife.attacks import Threat, check_masking, gradient_norms
+from ebmlife.attacks import Record, Threat, check_masking, evaluate, gradient_norms, masking
 from ebmlife.defense import DefendedClassifier, Purifier
-from ebmlife.energy import gaussian
-from ebmlife.gradients import Full
+from ebmlife.energy import Score, gaussian
+from ebmlife.errors import BadInput
+from ebmlife.gradients import Fixed, Full, Transfer
 
-SMALL = {"steps": 4, "replicas": 4, "verify": 8, "evaluations": 1}
+SMALL: dict[str, Any] = {"steps": 4, "replicas": 4, "verify": 8, "evaluations": 1}
 
 
 def test_an_honest_defence_passes() -> None:
@@ -55,6 +60,77 @@ def test_a_defence_that_misleads_loses_to_transfer() -> None:
     check = checks["transfer never beats white-box"]
     assert not check.passed
     assert check.reason == "white-box 1.000 [0.722, 1.000], transfer 0.000 [0.000, 0.278]"
+
+
+def test_a_confident_classifier_is_not_taken_for_a_masked_one() -> None:
+    x, y = images(5)[0].abs(), torch.ones(5, dtype=torch.int32)
+    robust = DefendedClassifier(Linear(4000.0), Purifier(gaussian(1.0), steps=4, step_size=1e-3))
+    norms = gradient_norms(robust, x, y, Full())
+    assert (norms > 0).all()
+    assert norms.isfinite().all()
+
+
+def test_the_largest_radius_is_named_as_it_is() -> None:
+    x, y = images(6)
+    checks = check_masking(defended(step_size=1e-3), x, y, threat=Threat("linf", 0.6), **SMALL)
+    assert "at 0.6; expected about 0" in checks[1].reason
+    assert "at 0.5" in checks[0].reason
+
+
+@pytest.mark.parametrize(("gradient", "unaware"), [("bpda", "transfer"), ("fixed", "fixed-transfer")])
+def test_whoever_knows_no_defence_knows_as_much_of_the_noise(gradient: str, unaware: str, tmp_path: Path) -> None:
+    x, y = images(6)
+    check_masking(defended(gradient, step_size=0.3), x, y, threat=Threat("linf", 0.1), folder=str(tmp_path), **SMALL)
+    record = Record.load(tmp_path / unaware)
+    assert record.settings["gradient"] == unaware
+    tally = record.tally
+    doubtful = tally.verified != -1
+    assert torch.equal(tally.verified[doubtful], tally.attacked[doubtful]) == (gradient == "fixed")
+
+
+def test_transfer_with_known_noise_climbs_the_bare_classifiers_loss() -> None:
+    """As without: where the first step leads does not depend on what the defence predicts."""
+    torch.manual_seed(0)
+    linear, x = nn.Linear(16, 3), 2 * torch.rand(40, 1, 4, 4) - 1
+    linear.weight.data *= 5  # the slope at the logits leads to the runner-up, and the defence has another
+    classifier = nn.Sequential(nn.Flatten(), linear)
+    y = classifier(x).argmax(1)
+    purifier = Purifier(gaussian(0.3), steps=4, step_size=0.2)
+    one, two = (
+        evaluate(
+            DefendedClassifier(classifier, purifier, replicas=4, gradient=gradient),
+            x,
+            y,
+            threat=Threat("linf", 0.01),
+            **(SMALL | {"steps": 1}),
+        ).tally
+        for gradient in (Transfer(), Fixed(Transfer()))
+    )
+    moved = [row for row in one.standing().tolist() if row in two.standing().tolist()]
+    assert len(moved) > 3
+    assert torch.equal(one.adversaries[moved], two.adversaries[moved])
+
+
+@pytest.mark.parametrize(
+    ("robust", "said"),
+    [
+        (DefendedClassifier(Linear(), Purifier(Score(torch.neg))), "masking checks go back .* no second derivative"),
+        (defended("transfer"), "masking checks compare with an attack that knows no defence, and transfer is one"),
+    ],
+)
+def test_what_cannot_be_checked_is_said_before_any_attack(robust: DefendedClassifier, said: str) -> None:
+    x, y = images(6)
+    began: list[object] = []
+    with pytest.raises(BadInput, match=said) as error:
+        check_masking(robust, x, y, threat=Threat("linf", 0.1), watch=began.append, **SMALL)
+    assert "\n" not in str(error.value)
+    assert began == []
+
+
+def test_what_checks_said_is_kept_by_name(tmp_path: Path) -> None:
+    (tmp_path / "table.txt").write_text("table\n\nmasking of a-k1:\npass  x: 1\n\nmasking of b-k1:\nFAIL  x: 2\n")
+    masking.keep(tmp_path, "b-k1", [masking.Check("x", True, "3")])
+    assert masking.kept(tmp_path) == {"a-k1": "masking of a-k1:\npass  x: 1", "b-k1": "masking of b-k1:\npass  x: 3"}
 
 
 def test_gradient_norms_along_the_chain_in_closed_form() -> None:

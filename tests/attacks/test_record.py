@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ebmlife.attacks import Record, Share, Tally, table
+from ebmlife.attacks import Record, Share, Tally, plot_langevin_steps, table
 from ebmlife.attacks.record import NONE
 from ebmlife.errors import BadInput
 
@@ -62,6 +62,7 @@ def test_it_is_saved_whole_and_loads_as_it_was(tmp_path: Path) -> None:
     for name, value in record.tally.state_dict().items():
         other = again.tally.state_dict()[name]
         assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other
+    assert Record.load(tmp_path).settings == record.settings  # from the folder that `record` lies in
     summary = json.loads((tmp_path / "record" / "manifest.json").read_text())["summary"]
     assert summary["accuracies"]["verified, any step"]["value"] == 0.4
     assert summary["images"] == 5
@@ -78,6 +79,19 @@ def test_the_table_has_a_line_for_each_record() -> None:
         assert name in lines[0]
     assert "0.400 [0.118, 0.769]" in lines[1]
     assert str(example()).splitlines()[1].startswith("bpda")
+
+
+def test_natural_accuracy_against_langevin_steps_is_not_that_of_a_known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose draw is the attack's, smaller than that of the others."""
+    drawn: dict[str, dict[int, float]] = {}
+    monkeypatch.setattr("ebmlife.pictures.curves", lambda lines, **_: drawn.update(lines))
+    records = []
+    for gradient, k, right in (("fixed", 1, 1), ("bpda", 1, 4), ("fixed", 2, 2), ("bpda", 3, 3), ("fixed", 3, 0)):
+        tally = example().tally
+        tally.natural = torch.where(torch.arange(5) < right, tally.labels, 9)
+        records.append(Record({"gradient": gradient, "langevin_steps": k, "threat": "linf:0.1"}, tally))
+    plot_langevin_steps(records)
+    assert drawn["natural"] == {1: 0.8, 2: 0.4, 3: 0.6}
 
 
 def test_parts_are_joined() -> None:

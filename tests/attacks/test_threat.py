@@ -87,6 +87,9 @@ def test_text(text: str, norm: str, radius: float, said: str) -> None:
         ("linf:1/0", "'1/0' is not a number"),
         ("l2:0", "above 0"),
         ("l2:-1", "above 0"),
+        ("l2:1e400", "above 0 and finite, got inf"),
+        (f"l2:1{400 * '0'}/3", "is not a number"),
+        ("", "such as linf:8/255"),
     ],
 )
 def test_mistakes(text: str, said: str) -> None:

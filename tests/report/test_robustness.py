@@ -1,8 +1,9 @@
 import shutil
 from pathlib import Path
 
-from ebmlife.attacks import Examples, Record
-from ebmlife.report import robustness
+from ebmlife.attacks import Examples, Record, masking
+from ebmlife.report import page, robustness
+from ebmlife.report.gather import gather
 
 NAME = "digits_classifier-linf-30-255"
 
@@ -26,6 +27,45 @@ def test_curves_are_the_records(made: Path) -> None:
     assert sweep.x == [1, 2]
     assert next(line for line in sweep.lines if line.name == "bpda").values[1] == record.verified.value
     assert next(line for line in sweep.lines if line.name == "natural images").values[1] == record.natural.value
+
+
+def _changed(folder: Path, **settings: object) -> None:
+    """A record as if it had been made under other settings, later than all others."""
+    record = Record.load(folder)
+    Record(record.settings | settings, record.tally).save(folder / "record")
+
+
+def test_records_of_other_weights_than_the_newest_are_named_and_not_shown(run: Path) -> None:
+    folder = run / "attacks" / NAME
+    masking.keep(folder, "bpda-k1", [masking.Check("x", True, "1")])
+    masking.keep(folder, "bpda-k2", [masking.Check("x", True, "2")])
+    (attack,) = robustness.read(run)
+    assert attack.left_out == []
+    assert [line for line in attack.masking.splitlines() if line.startswith("masking")] == [
+        "masking of bpda-k1:",
+        "masking of bpda-k2:",
+    ]
+    for name in ("bpda-k2", "transfer-k2"):
+        _changed(folder / name, model="another")
+    (attack,) = robustness.read(run)
+    assert [row.name for row in attack.rows] == ["undefended", "bpda-k0", "transfer-k0", "bpda-k2", "transfer-k2"]
+    assert attack.left_out == ["bpda-k1", "transfer-k1"]
+    assert attack.masking == "masking of bpda-k2:\npass  x: 2"
+    assert "Not shown, because" in page.render([gather(run)]).html
+    _changed(folder / "bpda-k1", images="others")
+    (attack,) = robustness.read(run)
+    assert [row.name for row in attack.rows] == ["bpda-k1"]
+
+
+def test_natural_accuracy_is_not_that_of_a_known_noise(run: Path) -> None:
+    folder = run / "attacks" / NAME
+    _changed(folder / "transfer-k2", gradient="fixed")
+    record = Record.load(folder / "transfer-k2")
+    record.tally.natural = record.tally.natural + 1
+    record.save(folder / "transfer-k2" / "record")
+    (attack,) = robustness.read(run)
+    natural = next(line for line in attack.charts[1].lines if line.name == "natural images")
+    assert natural.values[1] == Record.load(folder / "bpda-k2").natural.value != record.natural.value
 
 
 def test_examples_are_shown_with_their_predictions(made: Path) -> None:

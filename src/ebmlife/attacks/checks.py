@@ -1,6 +1,9 @@
 """Mistakes that would cost hours, found before the first step."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -10,8 +13,9 @@ from ebmlife import fingerprint
 from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier
-from ebmlife.energy import curvature, frozen, gradient
+from ebmlife.energy import Energy, curvature, frozen, gradient
 from ebmlife.errors import BadInput
+from ebmlife.gradients import Gradient, Smooth, Transfer, attacked_through
 
 
 def attack(
@@ -58,6 +62,21 @@ def loss(loss: Loss, classifier: nn.Module, x: Tensor, y: Tensor) -> None:
         loss(classifier(x[:1]), y[:1].to(x.device))
 
 
+def lasting(loss: str | Loss, mode: Gradient) -> None:
+    """Whether a folder can know them again: by text that means the same in every process."""
+    if not isinstance(loss, str) and not _importable(loss):
+        called = getattr(loss, "__qualname__", type(loss).__name__)
+        raise BadInput(
+            f"the loss {called} cannot be known again in a folder; make it a function of a module, "
+            "or attack without a folder"
+        )
+    if " at 0x" in repr(mode):
+        raise BadInput(
+            f"the gradient {mode.name} cannot be known again in a folder: its repr is an address; make it a dataclass, "
+            "or attack without a folder"
+        )
+
+
 def images(x: Tensor) -> None:
     if x.ndim != 4 or not len(x) or not x.is_floating_point():
         raise BadInput(f"images are a float tensor (B, C, H, W) with B above 0, got {x.dtype} {tuple(x.shape)}")
@@ -67,21 +86,19 @@ def images(x: Tensor) -> None:
 
 
 def labels(y: Tensor, images: int, *, classes: int) -> None:
-    if y.shape != (images,) or y.is_floating_point():
+    if y.shape != (images,) or y.is_floating_point() or y.dtype == torch.bool:
         raise BadInput(f"{images} images need as many whole-numbered labels, got {y.dtype} {tuple(y.shape)}")
-    least, most = int(y.min()), int(y.max())
+    least, most = int(y.long().min()), int(y.long().max())
     if least < 0 or most >= classes:
         raise BadInput(f"the classifier has classes 0 to {classes - 1}, the labels go from {least} to {most}")
 
 
 def classes(classifier: nn.Module, x: Tensor) -> int:
     """How many the classifier knows, by its logits for one image."""
-    try:
-        with frozen(classifier, walking=False), torch.no_grad():
-            logits = classifier(x[:1])
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = " ".join(str(error).split())
-        raise BadInput(f"the classifier does not take images of shape {tuple(x.shape[1:])}: {reason}") from error
+    shape = tuple(x.shape[1:])
+    unfit = _said(lambda reason: f"the classifier does not take images of shape {shape}: {reason}")
+    with unfit, frozen(classifier, walking=False), torch.no_grad():
+        logits = classifier(x[:1])
     if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise BadInput(f"a classifier gives logits (B, classes), got {got} for one image")
@@ -94,28 +111,71 @@ def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence
     return {"images": fingerprint.of_tensors(x, y, torch.tensor(ids)), "model": function}
 
 
+def masking(robust: DefendedClassifier, x: Tensor) -> None:
+    """Whether the masking checks can look at an attack on this defence."""
+    if isinstance(attacked_through(robust.gradient), Transfer):
+        raise BadInput(
+            f"masking checks compare with an attack that knows no defence, and {robust.gradient.name} is one; "
+            "check another gradient, such as bpda"
+        )
+    images(x)
+    _energy(robust, x)
+    if robust.purifier.steps:
+        _way_back(robust, x, who="masking checks", instead="leave them out")
+
+
 def _energy(robust: DefendedClassifier, x: Tensor) -> None:
     energy, one, shape = robust.purifier.energy, x[:1], tuple(x.shape[1:])
     if not robust.purifier.steps:
         return
-    with frozen(energy):
-        try:
-            slope = gradient(energy, one)
-        except (RuntimeError, ValueError, TypeError) as error:
-            reason = " ".join(str(error).split())
-            raise BadInput(f"the energy does not take images of shape {shape}: {reason}") from error
-        if slope.shape != one.shape:
-            raise BadInput(f"the energy's gradient has the shape {tuple(slope.shape[1:])} for an image of {shape}")
-        if robust.gradient.walks:
-            _curvature(robust, one)
+    with frozen(energy), _said(lambda reason: f"the energy does not take images of shape {shape}: {reason}"):
+        slope = gradient(energy, one)
+    if slope.shape != one.shape:
+        raise BadInput(f"the energy's gradient has the shape {tuple(slope.shape[1:])} for an image of {shape}")
+    if robust.gradient.walks:
+        _way_back(robust, x, who=f"{robust.gradient.name} gradients", instead="attack it with bpda")
+    mode = attacked_through(robust.gradient)
+    if isinstance(mode, Smooth):
+        _smoothed(energy, one, mode)
 
 
-def _curvature(robust: DefendedClassifier, one: Tensor) -> None:
-    try:
-        curvature(robust.purifier.energy, one, torch.zeros_like(one))
-    except (RuntimeError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
+def _way_back(robust: DefendedClassifier, x: Tensor, *, who: str, instead: str) -> None:
+    """Whether a gradient can pass the chain: `who` needs it, and can be done without by `instead`."""
+    energy, one = robust.purifier.energy, x[:1]
+
+    def said(reason: str) -> str:
+        lacking = f"{who} go back through the chain, and the energy has no second derivative ({reason})"
+        return f"{lacking}; give it a method `curvature`, or {instead}"
+
+    with frozen(energy, walking=False), _said(said):
+        curvature(energy, one, torch.zeros_like(one))
+
+
+def _smoothed(energy: Energy, one: Tensor, mode: Smooth) -> None:
+    """Kinks that are not found leave a Hessian of 0, and the gradient of bpda at many times its cost."""
+    v = torch.randn(one.shape, generator=torch.Generator().manual_seed(0)).to(one)
+    with frozen(energy, walking=False):
+        product = mode.curved(energy, one, v)
+    if not product.any():
         raise BadInput(
-            f"{robust.gradient.name} gradients go back through the chain, and the energy has no second derivative "
-            f"({reason}); give it a method `curvature`, or attack it with bpda"
-        ) from error
+            "the smooth gradient finds no curvature in the energy: it is linear, or its ReLUs are spelt in a way that "
+            "softplus cannot stand for; spell them as F.relu, or attack it with bpda"
+        )
+
+
+def _importable(function: object) -> bool:
+    module, path = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    try:
+        return attrgetter(path)(sys.modules[str(module)]) is function
+    except (KeyError, AttributeError):
+        return False
+
+
+@contextmanager
+def _said(line: Callable[[str], str]) -> Iterator[None]:
+    """BadInput, with a line for the reason, in place of what a network raises at images that it does not take."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadInput(line(reason)) from error

@@ -16,13 +16,13 @@ from ebmlife.attacks import checks, losses
 from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.progress import Meter, Watcher
 from ebmlife.attacks.record import NONE, Record, Tally
-from ebmlife.attacks.storage import Storage
+from ebmlife.attacks.storage import Storage, held, refuse_another
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier, undefended
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import frozen
 from ebmlife.errors import Diverged, at_least
-from ebmlife.gradients import Transfer
+from ebmlife.gradients import Transfer, attacked_through
 from ebmlife.randomness import generator, mixed
 
 
@@ -52,33 +52,36 @@ def evaluate(
     the attack is kept there as it goes on, and the same call goes on where a killed one was. Several ranks share the
     groups; each watches its own, and all of them return the record, which is that of one process.
     """
-    robust = model if isinstance(model, DefendedClassifier) else undefended(model)
-    step_size = threat.radius / 4 if step_size is None else step_size
-    replicas = robust.replicas if replicas is None else replicas
     ids = range(len(x)) if ids is None else ids
-    group = max(1, 3 * robust.purifier.batch // max(1, replicas)) if group is None else group
-    at_least(1, "attack", replicas=replicas, verify=verify, evaluations=evaluations, group=group)
-    checks.attack(robust, x, y, ids, steps=steps, replicas=replicas, verify=verify)
-    checks.lengths(threat, step_size, x)
-    climbed = losses.find(loss)
-    checks.loss(climbed, robust.classifier, x, y)
-    if not robust.purifier.steps:
-        replicas = verify = 1  # all would be alike
-    attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, climbed, seed)
-    name = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
-    settings = attack.settings() | {"loss": name, "group": group} | checks.fingerprints(robust, x, y, ids)
+    attack, named = _settled(
+        model,
+        x,
+        y,
+        ids,
+        threat=threat,
+        steps=steps,
+        step_size=step_size,
+        replicas=replicas,
+        verify=verify,
+        evaluations=evaluations,
+        loss=loss,
+        seed=seed,
+        group=group,
+        folder=folder,
+    )
     with ranks.together(), ranks.leading():
-        storage = Storage(folder, settings, every=save_every)
+        storage = Storage(folder, named, every=save_every)
         found = storage.finished()
     if not ranks.any(found is None):
         assert found is not None
         return found
-    groups = list(enumerate(torch.split(torch.arange(len(x)), group)))[ranks.part(-(-len(x) // group))]
+    side_by_side = named["group"]
+    groups = list(enumerate(torch.split(torch.arange(len(x)), side_by_side)))[ranks.part(-(-len(x) // side_by_side))]
     meter = Meter(sum(len(rows) for _, rows in groups), walks=attack.walks, final=steps + 2, watch=watch)
     tallies = []
     with ranks.together(unevenly=True):  # broken images are soon done with
         for index, rows in groups:
-            images, labels, names = x[rows], y[rows].cpu(), torch.tensor(ids)[rows]
+            images, labels, names = x[rows], y[rows].long().cpu(), torch.tensor(ids)[rows]
             blank = Tally.blank(names, labels, images.cpu(), steps=steps, evaluations=evaluations)
             tallies.append(_attacked(attack, index, blank, images, storage, meter))
     record = Record(storage.settings, Tally.gathered(tallies, ranks))
@@ -86,6 +89,59 @@ def evaluate(
         if ranks.first:
             storage.finish(record)
     return record
+
+
+def settings(model: nn.Module, x: Tensor, y: Tensor, *, folder: Path | str | None, **options: Any) -> dict[str, Any]:
+    """What `evaluate` would know its attack by in that folder: `options` are its arguments up to the seed.
+
+    Mistakes, and a folder that holds another attack, are a BadInput as they are there; nothing is written.
+    """
+    _, named = _settled(model, x, y, range(len(x)), group=None, folder=folder, **options)
+    refuse_another(folder, named)
+    return named
+
+
+def _settled(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    ids: Sequence[int],
+    *,
+    threat: Threat,
+    steps: int,
+    step_size: float | None,
+    replicas: int | None,
+    verify: int,
+    evaluations: int,
+    loss: str | Loss,
+    seed: int,
+    group: int | None,
+    folder: Path | str | None,
+) -> tuple["_Attack", dict[str, Any]]:
+    """The attack, and the settings that it is known by, the size of its groups among them."""
+    robust = model if isinstance(model, DefendedClassifier) else undefended(model)
+    step_size = threat.radius / 4 if step_size is None else step_size
+    replicas = robust.replicas if replicas is None else replicas
+    at_least(1, "attack", replicas=replicas, verify=verify, evaluations=evaluations)
+    checks.attack(robust, x, y, ids, steps=steps, replicas=replicas, verify=verify)
+    checks.lengths(threat, step_size, x)
+    climbed, y = losses.find(loss), y.long()
+    checks.loss(climbed, robust.classifier, x, y)
+    if folder is not None:
+        checks.lasting(loss, robust.gradient)
+    if not robust.purifier.steps:
+        replicas = 1  # all would be alike
+    if not robust.purifier.steps or robust.gradient.known_noise:
+        verify = replicas  # there is no other draw
+    before = held(folder)
+    if group is None:  # what is begun goes on in the groups that it has, whatever the batch is now
+        group = before.get("group", max(1, 3 * robust.purifier.batch // replicas))
+    at_least(1, "attack", group=group)
+    attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, climbed, seed)
+    named = attack.settings() | {"loss": losses.name(loss), "group": group} | checks.fingerprints(robust, x, y, ids)
+    if robust.gradient.known_noise and before:
+        named["verify"] = before.get("verify")  # some folders name a larger draw, which was never made
+    return attack, named
 
 
 def _attacked(attack: "_Attack", index: int, blank: Tally, images: Tensor, storage: Storage, meter: Meter) -> Tally:
@@ -184,11 +240,10 @@ class _Attack:
         tally.logits = tally.logits + logits if evaluation else logits
 
     def _classify(self, tally: Tally, x: Tensor, ids: Tensor, what: str) -> Tensor:
-        """Logits of the larger draw; for known noise there is only one."""
-        replicas = self.replicas if self.robust.gradient.known_noise else self.verify
+        """Logits of the larger draw; for known noise it is the attack's."""
         with torch.no_grad():
-            logits = self.robust(x, replicas=replicas, seeds=self._seeds(ids, what))
-        tally.image_steps += len(x) * replicas * self.robust.purifier.steps
+            logits = self.robust(x, replicas=self.verify, seeds=self._seeds(ids, what))
+        tally.image_steps += len(x) * self.verify * self.robust.purifier.steps
         return _finite(logits, f"logits of the evaluation '{what}'").cpu()
 
     def _look(self, tally: Tally, x: Tensor, rows: Tensor, step: int, *, climb: bool) -> tuple[Tensor, Tensor | None]:
@@ -206,7 +261,7 @@ class _Attack:
 
     def _ascent(self, x: Tensor, y: Tensor, ids: Tensor, step: int, *, climb: bool) -> tuple[Tensor, Tensor | None]:
         robust, seeds = self.robust, self._seeds(ids, f"attack {step}")
-        bare = isinstance(robust.gradient, Transfer)
+        bare = isinstance(attacked_through(robust.gradient), Transfer)
         leaf = x.clone().requires_grad_(climb)
         logits = robust(leaf.detach() if bare else leaf, replicas=self.replicas, seeds=seeds)
         predicted = _finite(logits.detach(), f"logits at attack step {step}").argmax(1).cpu()

@@ -19,7 +19,8 @@ def plot_langevin_steps(records: Sequence[Record]) -> Image.Image | None:
     lines: dict[str, dict[int, float]] = {"natural": {}}
     for record in sorted(records, key=lambda record: int(record.settings["langevin_steps"])):
         k = record.settings["langevin_steps"]
-        lines["natural"][k] = record.natural.value
+        if k not in lines["natural"] or not record.known_noise:
+            lines["natural"][k] = record.natural.value
         lines.setdefault(record.settings["gradient"], {})[k] = record.verified.value
     if len(lines["natural"]) < 2:
         return None

@@ -1,6 +1,6 @@
 """What an attack left behind: every prediction, the adversaries, and the accuracies that follow from them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +12,8 @@ from ebmlife import checkpoint
 from ebmlife.attacks.shares import Share
 from ebmlife.distributed import Ranks
 
+_ATTACKED = ("images", "threat", "radius")
+_WALKED = ("model", "langevin_step_size", "langevin_clip")
 NONE = -1  # in place of a prediction that was not made, or of a step that did not come
 
 
@@ -124,6 +126,11 @@ class Record:
         }
 
     @property
+    def known_noise(self) -> bool:
+        """Whether attacker and evaluations had one draw, of the attack's replicas: its accuracies are of that draw."""
+        return str(self.settings["gradient"]).startswith("fixed")
+
+    @property
     def cost(self) -> dict[str, int]:
         return {"gradients": self.tally.gradients, "langevin_image_steps": self.tally.image_steps}
 
@@ -139,11 +146,25 @@ class Record:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        state, _ = checkpoint.load(Path(folder))
+        """From the folder of an attack, or from `record` in it."""
+        inner = Path(folder) / "record"
+        state, _ = checkpoint.load(inner if inner.is_dir() else Path(folder))
         return cls(state["settings"], Tally(**state["tally"]))
 
     def __str__(self) -> str:
         return table({self.settings["gradient"]: self})
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Which of the named settings differ, and how; "" if none does."""
+    changed = [name for name in sorted(names) if before.get(name) != after.get(name)]
+    return "; ".join(f"{name}: {before.get(name)} -> {after.get(name)}" for name in changed)
+
+
+def apart(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """How one attack's images, threat and defence differ from those of another, which is of a defence; "" if one table
+    may hold both. Where no Langevin step was taken, the energy is of no account."""
+    return differences(before, after, (*_ATTACKED, *(_WALKED if before["langevin_steps"] else ())))
 
 
 def table(records: dict[str, Record]) -> str:

@@ -6,9 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from ebmlife import checkpoint
-from ebmlife.attacks.record import Record, Tally
+from ebmlife.attacks.record import Record, Tally, differences
 from ebmlife.errors import BadInput
 from ebmlife.files import remove, sweep, whole
+
+
+def held(folder: Path | str | None) -> dict[str, Any]:
+    """The settings of the attack that a folder holds; {} if there is none."""
+    file = None if folder is None else Path(folder) / "settings.json"
+    if file is None or not file.exists():
+        return {}
+    try:
+        settings: dict[str, Any] = json.loads(file.read_text())
+    except ValueError as error:
+        raise BadInput(f"{file} cannot be read ({error}); choose another folder") from error
+    return settings
+
+
+def refuse_another(folder: Path | str | None, settings: dict[str, Any]) -> None:
+    """BadInput unless the folder holds the attack of these settings, or none."""
+    before = held(folder)
+    said = differences(before, settings, {*before, *settings}) if before else ""
+    if said:
+        raise BadInput(f"{folder} holds another attack ({said}); choose another folder")
 
 
 class Storage:
@@ -53,14 +73,6 @@ class Storage:
             with whole(file) as unfinished:
                 unfinished.write_text(json.dumps(self.settings, indent=2))
             return
-        try:
-            before = json.loads(file.read_text())
-        except ValueError as error:
-            raise BadInput(f"{file} cannot be read ({error}); choose another folder") from error
-        names = {*before, *self.settings}
-        changed = [n for n in sorted(names) if before.get(n) != self.settings.get(n)]
-        if changed:
-            said = "; ".join(f"{n}: {before.get(n)} -> {self.settings.get(n)}" for n in changed)
-            raise BadInput(f"{folder} holds another attack ({said}); choose another folder")
+        refuse_another(folder, self.settings)
         sweep(folder)
         sweep(folder / "parts")

@@ -27,7 +27,7 @@ class Threat:
         if self.norm not in _NORMS:
             raise BadInput(f"unknown norm {self.norm!r} of a threat{nearest(str(self.norm), _NORMS)}")
         if not 0 < self.radius < float("inf"):
-            raise BadInput(f"the radius of a threat must be above 0, got {self.radius}")
+            raise BadInput(f"the radius of a threat must be above 0 and finite, got {self.radius}")
         if self.norm == "linf" and self.radius > 1:
             raise BadInput(
                 f"radius {self.radius:g} of an linf threat: it is in pixels of [0, 1] and at most 1; "
@@ -80,8 +80,8 @@ class Threat:
 def length(text: str) -> float:
     """'8/255' or '0.03'."""
     try:
-        return float(Fraction(text.strip()))
-    except (ValueError, ZeroDivisionError) as error:
+        return float(Fraction(text.strip())) if "/" in text else float(text)
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
         raise BadInput(f"{text!r} is not a number or a fraction such as 8/255") from error
 
 

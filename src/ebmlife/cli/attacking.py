@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from ebmlife.defense import DefendedClassifier
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
-from ebmlife.gradients import Fixed, Gradient, Smooth, find
+from ebmlife.gradients import Fixed, Gradient, Smooth, Transfer, attacked_through, find
 from ebmlife.model import Model
 from ebmlife.randomness import mixed
 
@@ -67,7 +68,7 @@ class _Plan:
 
 
 def _plan(options: argparse.Namespace) -> _Plan:
-    preset = attacks.preset(options.preset) if options.preset else None
+    preset = None if options.preset is None else attacks.preset(options.preset)
     if options.threat is None and preset is None:
         raise BadInput("attack needs --threat, such as linf:8/255, or --preset")
 
@@ -75,14 +76,14 @@ def _plan(options: argparse.Namespace) -> _Plan:
         return given if given is not None else default if preset is None else getattr(preset, name)
 
     attack = {
-        "threat": chosen("threat", Threat.parse(options.threat) if options.threat else None, None),
+        "threat": chosen("threat", None if options.threat is None else Threat.parse(options.threat), None),
         "steps": chosen("steps", options.steps, 50),
         "replicas": chosen("replicas", options.replicas, 48),
         "verify": chosen("verify", options.verify, 128),
         "evaluations": options.evaluations,
         "loss": options.loss,
         "seed": options.seed,
-        "step_size": chosen("step_size", length(options.step_size) if options.step_size else None, None),
+        "step_size": chosen("step_size", None if options.step_size is None else length(options.step_size), None),
     }
     attacks.losses.find(options.loss)
     modes = [find(name) for name in options.gradient.split(",")]
@@ -114,27 +115,57 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
             for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)
             for mode in plan.modes
         }
-        sizes = {name: plan.attack[name] for name in ("steps", "replicas", "verify")}
-        for robust in defences.values():  # all of them before hours go into the first
-            attacks.checks.attack(robust, x, y, range(len(x)), **sizes)
+        attacked: dict[str, nn.Module] = {UNDEFENDED: classifier, **defences}
+        settings = {  # of all of them before hours go into the first
+            name: attacks.evaluation.settings(model, x, y, folder=out / name, **plan.attack)
+            for name, model in attacked.items()
+        }
+        _earlier(out, settings)
+        suspect = _suspect(defences)
+        if options.masking:
+            attacks.checks.masking(defences[suspect], x)
     evaluate = partial(_watched, x=x, y=y, plan=plan, out=out, ranks=ranks)
-    longest = max(defences, key=lambda name: defences[name].purifier.steps)  # the first of them, if there are several
     try:
-        records = {UNDEFENDED: evaluate(UNDEFENDED, classifier)}
-        records |= {name: evaluate(name, robust) for name, robust in defences.items()}
-        said = _masked(longest, defences[longest], x, y, plan, out, ranks) if options.masking else ""
+        records = {name: evaluate(name, model) for name, model in attacked.items()}
+        if options.masking:
+            _check_masking(suspect, defences[suspect], x, y, plan, out, ranks)
     except KeyboardInterrupt:
         if ranks.first:
             print(f"stopped; the same command goes on where it was, in {out}")
         raise
     if ranks.first:
-        before = [place for place in sorted(out.glob("*/record")) if place.parent.name not in records]
-        records |= {place.parent.name: attacks.Record.load(place) for place in before}  # of earlier commands
-        _report(records, said, out)
+        records |= _earlier(out, settings)
+        _report(records, out)
         _draw(records, out)
+        longest = _longest(defences)
         _show(records[longest], defences[longest], x, seed=options.seed, out=out, name=longest)
         print(f"records and plots: {out}")
     return 0
+
+
+def _longest(defences: Mapping[str, DefendedClassifier]) -> str:
+    """The first of them, if there are several."""
+    return max(defences, key=lambda name: defences[name].purifier.steps)
+
+
+def _suspect(defences: Mapping[str, DefendedClassifier]) -> str:
+    """The longest whose attacker knows the defence, which is what gradients can be masked from."""
+    aware = {
+        name: robust for name, robust in defences.items() if not isinstance(attacked_through(robust.gradient), Transfer)
+    }
+    return _longest(aware or defences)
+
+
+def _earlier(out: Path, settings: Mapping[str, dict[str, Any]]) -> dict[str, attacks.Record]:
+    """Records of earlier commands; BadInput where one is of another energy, or of other images, and so on."""
+    now = list(settings.values())[-1]  # of a defence
+    found = {place.parent.name: attacks.Record.load(place) for place in sorted(out.glob("*/record"))}
+    earlier = {name: record for name, record in found.items() if name not in settings}
+    for name, record in earlier.items():
+        said = attacks.record.apart(record.settings, now)
+        if said:
+            raise BadInput(f"{out / name} holds an attack that is not comparable ({said}); choose another --out")
+    return earlier
 
 
 def _folder(options: argparse.Namespace, plan: _Plan) -> Path:
@@ -163,15 +194,19 @@ def _watched(
         return attacks.evaluate(model, x, y, folder=out / name, watch=bar, ranks=ranks, **plan.attack)
 
 
-def _masked(name: str, robust: DefendedClassifier, x: Tensor, y: Tensor, plan: _Plan, out: Path, ranks: Ranks) -> str:
+def _check_masking(
+    name: str, robust: DefendedClassifier, x: Tensor, y: Tensor, plan: _Plan, out: Path, ranks: Ranks
+) -> None:
     with _Bar("masking", quiet=not ranks.first) as bar:
-        place = out / f"masking-{name}"
-        checks = attacks.check_masking(robust, x, y, folder=place, watch=bar, ranks=ranks, **plan.attack)
-    return "\n".join(["", "", f"masking of {name}:", *map(str, checks)])
+        place = attacks.masking.place(out, name)
+        found = attacks.check_masking(robust, x, y, folder=place, watch=bar, ranks=ranks, **plan.attack)
+    with ranks.together():
+        if ranks.first:
+            attacks.masking.keep(out, name, found)
 
 
-def _report(records: dict[str, attacks.Record], said: str, out: Path) -> None:
-    text = attacks.table(records) + said
+def _report(records: dict[str, attacks.Record], out: Path) -> None:
+    text = "\n\n".join([attacks.table(records), *attacks.masking.kept(out).values()])
     print(text)
     for file, content in (
         (out / "table.txt", text + "\n"),

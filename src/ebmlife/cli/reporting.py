@@ -6,7 +6,7 @@ from shlex import quote
 
 import torch
 
-from ebmlife import build, classifiers, places
+from ebmlife import attacks, build, classifiers, places
 from ebmlife.cli.defending import load_model
 from ebmlife.cli.examining import bar
 from ebmlife.cli.parsing import Command
@@ -95,8 +95,7 @@ def _desk(options: argparse.Namespace) -> Desk:
     model = load_model(options)
     recipe, walk = model.recipe, model.recipe.langevin
     classifier = classifiers.find(options.classifier).to(model.device)
-    some = torch.zeros(1, *model.shape, device=model.device)
-    classifiers.check(classifier, some, torch.zeros(1, dtype=torch.int64))
+    attacks.checks.classes(classifier, torch.zeros(1, *model.shape, device=model.device))
     defence = Defence(
         model.energy, walk.step_size, walk.clip, model.shape, model.device, classifier, class_names(recipe)
     )

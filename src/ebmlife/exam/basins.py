@@ -89,9 +89,8 @@ def descend(
             break
         before = after
     else:
-        raise Diverged(
-            f"descent has not arrived after {_ROUNDS * steps:,} steps of size {step_size:g}; either they are too small, or it goes down for ever"
-        )
+        done = f"{_ROUNDS * steps:,} steps of size {step_size:g}"
+        raise Diverged(f"descent has not arrived after {done}: they are too small, or it goes down for ever")
     for halvings in range(1, HALVINGS + 1):
         x = lower(step_size / 2**halvings)
     return x

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ebmlife.attacks import Examples, Record, Share
+from ebmlife.attacks import Examples, Record, Share, masking
+from ebmlife.attacks.record import apart
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.images import Sheet, sheet
 
@@ -49,6 +50,7 @@ class Attack:
     examples: Sequence[Example]
     sheet: Sheet | None  # rows: natural, attacked, purified
     masking: str  # what the checks said, where they were made
+    left_out: Sequence[str]  # records of other weights, images or settings than the newest
 
 
 def read(own: Path, classes: Sequence[str] = ()) -> list[Attack]:
@@ -58,10 +60,12 @@ def read(own: Path, classes: Sequence[str] = ()) -> list[Attack]:
 
 
 def _attack(folder: Path, classes: Sequence[str]) -> Attack | None:
-    places = sorted(place.parent for place in folder.glob("*/record") if not place.parent.name.startswith("masking-"))
-    records = dict(sorted(((place.name, Record.load(place / "record")) for place in places), key=_order))
-    if not records:
+    found = {place.parent.name: Record.load(place) for place in sorted(folder.glob("*/record"), key=_age)}
+    if not found:
         return None
+    newest = max(reversed(found.values()), key=lambda record: record.settings["langevin_steps"] > 0)  # of a defence
+    left_out = sorted(name for name, record in found.items() if apart(record.settings, newest.settings))
+    records = dict(sorted(((name, record) for name, record in found.items() if name not in left_out), key=_order))
     defended = {name: record for name, record in records.items() if record.settings["langevin_steps"]}
     with_examples = [name for name in records if (folder / name / "examples.safetensors").is_file()]
     shown = max(with_examples, key=lambda name: int(records[name].settings["langevin_steps"]), default="")
@@ -76,8 +80,13 @@ def _attack(folder: Path, classes: Sequence[str]) -> Attack | None:
         shown,
         [] if examples is None else _examples(examples, classes),
         None if examples is None else _sheet(examples),
-        _masking(folder),
+        "\n\n".join(said for name, said in masking.kept(folder).items() if name not in left_out),
+        left_out,
     )
+
+
+def _age(place: Path) -> tuple[int, str]:
+    return place.stat().st_mtime_ns, str(place)
 
 
 def _order(item: tuple[str, Record]) -> tuple[int, bool, int]:
@@ -123,7 +132,8 @@ def _over_langevin_steps(records: dict[str, Record]) -> list[Chart]:
     lines: dict[str, dict[int, float]] = {"natural images": {}}
     for record in records.values():
         k = int(record.settings["langevin_steps"])
-        lines["natural images"][k] = record.natural.value
+        if k not in lines["natural images"] or not record.known_noise:
+            lines["natural images"][k] = record.natural.value
         lines.setdefault(record.settings["gradient"], {})[k] = record.verified.value
     return [
         Chart(
@@ -149,10 +159,3 @@ def _examples(found: Examples, classes: Sequence[str]) -> list[Example]:
 
 def _sheet(found: Examples) -> Sheet:
     return sheet(torch.stack([found.natural, found.attacked, found.attacked_purified]))
-
-
-def _masking(folder: Path) -> str:
-    file = folder / "table.txt"
-    text = file.read_text() if file.is_file() else ""
-    at = text.find("masking of ")
-    return text[at:].strip() if at >= 0 else ""
