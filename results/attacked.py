@@ -1,5 +1,6 @@
 """What docs/results/defense.md attacks: trainings, attacks by their settings, and how each is made or gone on with."""
 
+import json
 import os
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,12 +12,13 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from ebmlife import attacks, build, classifiers
-from ebmlife.attacks import Record, Threat
+from ebmlife.attacks import Record, Share, Threat
 from ebmlife.cli.defending import make_purifier
 from ebmlife.data import InMemory, cifar10, digits
 from ebmlife.defense import DefendedClassifier, undefended
 from ebmlife.files import whole
 from ebmlife.model import Model
+from ebmlife.randomness import mixed
 
 RUNS = Path(__file__).parent.parent / "runs" / "results" / "defense"
 RESNET20 = Path(os.environ.get("EBMLIFE_RESNET20", "~/.cache/ebmlife/cifar10-resnet20.safetensors")).expanduser()
@@ -76,9 +78,9 @@ def strong(defence: str, gradient: str) -> Piece:
 
 
 def of_cifar10(defence: str, gradient: str, k: int) -> Piece:
-    """Natural accuracies are read off all images: those of the bare classifier, and those under `transfer`."""
-    images = MOST if defence == BARE or gradient == "transfer" else MOST // 2
-    return replace(strong(defence, gradient), radius=8 / 255, k=k, classifier="resnet20", images=images)
+    """Every step costs ten times as much as on digits: smaller draws. The bare classifier, which is cheap, has all."""
+    images = MOST if defence == BARE else strong(defence, gradient).images
+    return Piece(defence, gradient, 8 / 255, k, "resnet20", images, replicas=4, verify=16)
 
 
 ENERGIES = ("midrun", "no-anneal", "shortrun", "score")
@@ -98,7 +100,13 @@ LENGTHS = [
     Piece("score", k=2500, images=25, replicas=4),
 ]
 CLASSIFIERS = [piece for name in ("resnet", "wide") for piece in (bare(classifier=name), Piece(classifier=name))]
-OF_CIFAR10 = [of_cifar10(BARE, "bpda", 0), *(of_cifar10("cifar10-midrun", mode, 200) for mode in MODES)]
+K_CIFAR10 = 100  # of 25, 50 and 100, tried on training images
+OF_CIFAR10 = [
+    of_cifar10(BARE, "bpda", 0),
+    *(of_cifar10("cifar10-midrun", mode, K_CIFAR10) for mode in MODES),
+    *(of_cifar10("cifar10-midrun", "bpda", k) for k in (50, 200)),
+]
+NATURAL = [replace(OF_CIFAR10[1], k=k, images=MOST, replicas=8) for k in (25, 50, 100, 200)]  # not attacked
 MASKED, CHECKS = Piece(images=50), RUNS / "masking.txt"
 DIGITS = list(dict.fromkeys([*RADII, *CLASSIFIERS, *MAIN, *LENGTHS]))
 
@@ -145,6 +153,23 @@ def attack(piece: Piece, console: Console) -> Record:
 def settings(piece: Piece) -> dict[str, Any]:
     strength = {"steps": piece.steps, "replicas": piece.replicas, "verify": piece.verify}
     return {"threat": Threat("linf", piece.radius), "evaluations": 3, **strength}
+
+
+def natural_file(piece: Piece) -> Path:
+    return RUNS / f"natural-{piece.defence}-k{piece.k}.json"
+
+
+def natural(piece: Piece) -> Share:
+    """The share of images that the defended classifier is right about, unattacked."""
+    file = natural_file(piece)
+    if not file.exists():
+        x, y = images(piece)
+        seeds = [mixed(0, f"natural {i}") for i in range(len(x))]
+        with torch.no_grad():
+            right = defended(piece)(x, replicas=piece.replicas, seeds=seeds).argmax(1) == y
+        with whole(file) as unfinished:
+            unfinished.write_text(json.dumps({"right": int(right.sum()), "of": len(right)}))
+    return Share(**json.loads(file.read_text()))
 
 
 def masking(piece: Piece, file: Path) -> None:

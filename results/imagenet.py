@@ -24,6 +24,8 @@ TRAINING = {  # the recipe's, but with chains from data instead of BigGAN's, few
     "updates": "12",
     "checkpoint.every": "2",
     "watch.pictures_every": "6",
+    "watch.pictures": "4",
+    "sampling_steps": "5",
 }
 ATTACK = {
     "gradient": "bpda,full,smooth,transfer",

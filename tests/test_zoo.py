@@ -8,17 +8,36 @@ import torch
 import ebmlife
 from ebmlife import places, zoo
 from ebmlife.cli import main
+from ebmlife.defense import Purifier
 from ebmlife.errors import BadInput
 from ebmlife.exam import diversity, fd_digits
 
 CIFAR10_DIVERSITY = 37.8  # of 2,000 of its training images
 
 
-def test_every_model_loads_and_samples() -> None:
-    assert "digits-shortrun" in zoo.names()
+def test_every_model_loads_and_walks_without_any_data_here() -> None:
+    assert {"digits-shortrun", "digits-midrun", "digits-longrun", "cifar10-midrun-small"} <= set(zoo.names())
     for name in zoo.names():
         model = ebmlife.load(f"zoo:{name}")
-        assert model.sample(2, steps=2).isfinite().all()
+        x = 2 * torch.rand(2, *model.shape) - 1
+        assert Purifier(model.energy, steps=2)(x).isfinite().all()
+
+
+def test_those_that_are_born_from_no_other_data_than_digits_sample() -> None:
+    for name in zoo.names():
+        model = ebmlife.load(f"zoo:{name}")
+        if model.generator is not None or model.recipe.data.kind == "digits":
+            assert model.sample(2, steps=2).isfinite().all()
+
+
+def test_a_hundred_steps_of_the_shipped_defence_leave_a_photograph_what_it_is(official_cifar10: Path) -> None:
+    """A classifier must still know it, and the other images of the set must be further away."""
+    model = ebmlife.load("zoo:cifar10-midrun-small")
+    x = ebmlife.data.cifar10(official_cifar10, train=False).take(torch.arange(0, 10_000, 400))
+    purified = Purifier(model.energy, steps=100, step_size=model.recipe.langevin.step_size, seed=0)(x)
+    nearest = torch.cdist(purified.flatten(1), x.flatten(1)).argmin(1)
+    assert torch.equal(nearest, torch.arange(len(x)))
+    assert 0.9 < purified.std() / x.std() < 1.1
 
 
 def test_shipped_digits_are_near_the_data_and_diverse() -> None:
