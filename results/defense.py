@@ -14,6 +14,7 @@ from attacked import (
     CHECKS,
     CLASSIFIERS,
     DIGITS,
+    K_CIFAR10,
     LENGTHS,
     MAIN,
     MASKED,
@@ -21,9 +22,11 @@ from attacked import (
     NATURAL,
     OF_CIFAR10,
     RADII,
+    RESNET20,
     RUNS,
     TITLES,
     TRAININGS,
+    K,
     Piece,
     attack,
     defended,
@@ -35,6 +38,7 @@ from attacked import (
 )
 from rich.console import Console
 from tables import RESULTS, replace
+from torch import Tensor
 from training import chosen, minutes, trained
 
 from ebmlife import attacks, checkpoint, pictures
@@ -162,14 +166,21 @@ def show(found: dict[Piece, Record]) -> None:
             title = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} test digits under bpda"
             picture = pictures.curves(lines, title=title, x=x, y="accuracy")
             pictures.save(PAGE.with_name(f"defense-digits-{name}.png"), picture)
-    rows = []
-    for defence in TITLES:
-        piece = next((p for p in MAIN if p.defence == defence and p.gradient == "bpda" and p in found), None)
-        if piece is not None and defence != BARE:
-            seeds = [mixed(0, f"picture {i}") for i in range(20)]
-            rows.append(attacks.Examples.of(found[piece], defended(piece), images(piece)[0], seeds=seeds).rows)
-    if rows:
-        pictures.save(PAGE.with_name("defense-digits.png"), pictures.grid(torch.cat(rows), columns=20))
+    for name, pieces in (("digits", MAIN), ("cifar10", OF_CIFAR10)):
+        rows = [rows_of_images(found, piece) for piece in pieces if piece in found and worth_showing(piece)]
+        if rows:
+            pictures.save(PAGE.with_name(f"defense-{name}.png"), pictures.grid(torch.cat(rows), columns=20))
+
+
+def worth_showing(piece: Piece) -> bool:
+    there = piece.classifier != "resnet20" or RESNET20.is_file()
+    return there and piece.defence != BARE and piece.gradient == "bpda" and piece.k in (K, K_CIFAR10)
+
+
+def rows_of_images(found: dict[Piece, Record], piece: Piece) -> Tensor:
+    """Twenty images: natural, attacked, and both purified."""
+    seeds = [mixed(0, f"picture {i}") for i in range(20)]
+    return attacks.Examples.of(found[piece], defended(piece), images(piece)[0], seeds=seeds).rows
 
 
 def write(found: dict[Piece, Record]) -> None:
