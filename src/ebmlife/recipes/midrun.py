@@ -50,8 +50,8 @@ def cifar10_midrun_small() -> dict[str, Any]:
 
     Temperature, steps and their size are those of cifar10-shortrun-small, which were tried; the bank is so small that a
     state is drawn every twenty updates, and grows as old as the defence needs within a thousand. Measured here: at K =
-    100 in front of a ResNet-20, 66 % of natural test images right (92 % bare) and 16 % under attack at 8/255 (0 % bare);
-    see docs/results/defense.md.
+    100 in front of a ResNet-20, 66 % of natural test images right (92 % bare) and 16 % under attack at 8/255 (none
+    bare); see docs/results/defense.md.
 
         ebmlife train cifar10-midrun-small --out runs/cifar10-midrun-small
     """
