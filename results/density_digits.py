@@ -1,11 +1,13 @@
 """The figures of digits in docs/results/density.md, by real runs: `make results-density-digits`.
 
 Runs lie in runs/results/density, the prior in runs/digits-prior, where its recipe's readers look for it. Stopped and
-called again, it goes on; what is trained and examined is not touched again.
+called again, it goes on; what is trained and examined is not touched again. Recipes' names, or `million`, as arguments
+make those alone; the page says all that is there.
 """
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,7 +39,9 @@ SCORES = ("digits-score",)  # a slope and no energy
 MORE = ("--basins", "--outliers")  # what can be asked of an energy
 LENGTHS = ("shortrun", "midrun", "longrun")
 STEPS, CHAINS = 100_000, 256
-LONG_STEPS, LONG_CHAINS = 1_000_000, 16  # of the longrun model once more
+FEWER = {"digits-glow": 64, "digits-score": 64, "digits-recovery": 64}  # chains of those that step 3 to 12 times slower
+MILLION, LONG_STEPS, LONG_CHAINS = "million", 1_000_000, 16  # the longrun model once more
+FAR = RUNS / MODELS["longrun"] / "exam-million"
 
 
 def examined(
@@ -59,15 +63,21 @@ def at(cycle: LifeCycle, name: str, step: int) -> float:
     return math.nan if value is None else value
 
 
-def row(name: str, recipe: str, folder: Path, cycle: LifeCycle) -> str:
+def row(name: str, recipe: str) -> str:
+    folder = RUNS / recipe
+    if said := divergence(folder):
+        return f"| {name} | `{recipe}` | {said} |"
+    cycle = record.load(folder / "exam")
     early, late = at(cycle, "distance", MIDRUN), at(cycle, "distance", STEPS)
     outliers = {} if recipe in SCORES else json.loads((folder / "exam" / "outliers.json").read_text())["auroc"]
     cells = [
         f"{name}",
         f"`{recipe}`",
+        f"{cycle.settings['chains']}",
         f"{early:.1f}",
         f"{late:.1f}",
         f"{late / early:.2f}",
+        "{:.0f} to {:.0f}".format(*cycle.ranges["distance"]),
         f"{at(cycle, 'outside', STEPS):.3f}",
         f"{at(cycle, 'contrast', STEPS):.3f}",
         f"{cycle.verdict}, {cycle.stable_until:,}",
@@ -78,19 +88,17 @@ def row(name: str, recipe: str, folder: Path, cycle: LifeCycle) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def table(rows: list[str], cycles: dict[str, LifeCycle]) -> str:
-    some = next(iter(cycles.values()))
+def table(rows: list[str], some: LifeCycle) -> str:
     low, high = (f"{some.ranges[name][0]:.3f} to {some.ranges[name][1]:.3f}" for name in ("outside", "contrast"))
-    chance = "{:.1f} to {:.1f}".format(*some.ranges["distance"])
     head = (
-        f"| model | recipe | distance at {MIDRUN:,} | at {STEPS:,} | ratio | outside | contrast | verdict, stable to | "
-        "AUROC noise / constant / shuffled / blended | minutes | recipe hash |\n"
+        f"| model | recipe | chains | distance at {MIDRUN:,} | at {STEPS:,} | ratio | of data | outside | contrast | "
+        "verdict, stable to | AUROC noise / constant / shuffled / blended | minutes | recipe hash |\n"
     )
     return (
-        f"Command: `make results-density-digits`. Seed 0; {CHAINS} chains from data, {STEPS:,} steps; the distance is "
-        f"`{some.settings['distance']}`.\nRange of as many data, under the noise of the first model's: distance "
-        f"{chance}, outside {low}, contrast {high}.\nEach model is judged by data under the noise that it was taught "
-        "with.\n\n" + head + "|---" * head.count(" | ") + "|---|\n" + "\n".join(rows)
+        f"Command: `make results-density-digits`. Seed 0; chains from data, {STEPS:,} steps. The distance is "
+        '`fd_digits_N` of N chains, "of data" its\nrange over draws of as many data; each model is judged by data '
+        f"under the noise that it was taught with. For the first model they\nhave an outside of {low} and a contrast "
+        f"of {high}.\n\n" + head + "|---" * head.count(" | ") + "|---|\n" + "\n".join(rows)
     )
 
 
@@ -101,43 +109,63 @@ def draw(cycles: dict[str, LifeCycle]) -> None:
         lines = {name: [*cycle.figures[figure], *[None] * len(steps)][: len(steps)] for name, cycle in cycles.items()}
         shown.append(Panel(figure, lines, longest.ranges[figure], figure == "distance"))
     pictures.save(PAGE.with_name("density-digits-curves.png"), pictures.panels(steps, shown, title="chains from data"))
-    three = {name: cycles[name] for name in LENGTHS if name in cycles}
-    pictures.save(PAGE.with_name("density-digits.png"), together(three))
+    if three := {name: cycles[name] for name in LENGTHS if name in cycles}:
+        pictures.save(PAGE.with_name("density-digits.png"), together(three))
 
 
-def look_further(folder: Path) -> None:
-    """The longrun model once more, ten times as far."""
-    cycle = examined(folder, folder / "exam-long", steps=LONG_STEPS, chains=LONG_CHAINS)
+def further(cycle: LifeCycle) -> str:
     steps = (MIDRUN, STEPS, LONG_STEPS)
     distances = ", ".join(f"{at(cycle, 'distance', step):.1f} at {step:,} steps" for step in steps)
-    replace(
-        PAGE,
-        "digits million",
+    return (
         f"The longrun model once more, {LONG_CHAINS} chains: `{cycle.settings['distance']}` is {distances}; verdict "
-        f"{cycle.verdict}, stable to {cycle.stable_until:,}.",
+        f"{cycle.verdict}, stable to {cycle.stable_until:,}."
     )
 
 
-def main() -> None:
-    console = Console()
-    trained(PRIOR, chosen("digits-prior"), console)
-    cycles: dict[str, LifeCycle] = {}
-    rows = []
-    for name, recipe in MODELS.items():
-        folder = RUNS / recipe
+def divergence(folder: Path) -> str:
+    """What ended the training before its time, if anything did."""
+    said = folder / "diverged.txt"
+    return said.read_text().strip() if said.exists() else ""
+
+
+def make(recipe: str, console: Console) -> None:
+    """Trained and examined; a training that diverges is a result as any other."""
+    folder = RUNS / recipe
+    if not divergence(folder):
         try:
             trained(folder, chosen(recipe), console)
-        except Diverged as divergence:  # a result as any other
-            console.print(str(divergence), markup=False, highlight=False)
-            rows.append(f"| {name} | `{recipe}` | {divergence} |")
-            continue
-        cycles[name] = examined(folder, folder / "exam", more=() if recipe in SCORES else MORE)
-        rows.append(row(name, recipe, folder, cycles[name]))
+            chains = FEWER.get(recipe, CHAINS)
+            examined(folder, folder / "exam", chains=chains, more=() if recipe in SCORES else MORE)
+        except Diverged as reason:
+            console.print(str(reason), markup=False, highlight=False)
+            (folder / "diverged.txt").write_text(f"{reason}\n")
+
+
+def write() -> None:
+    """Down what is there."""
+    known = {name: recipe for name, recipe in MODELS.items() if judged(recipe) or divergence(RUNS / recipe)}
+    cycles = {name: record.load(RUNS / recipe / "exam") for name, recipe in known.items() if judged(recipe)}
+    if cycles:
         draw(cycles)
-        replace(PAGE, "digits table", table(rows, cycles))
-        if name == "longrun":
-            look_further(folder)
+        replace(PAGE, "digits table", table([row(*each) for each in known.items()], next(iter(cycles.values()))))
+    if (FAR / "life-cycle.json").exists():
+        replace(PAGE, "digits million", further(record.load(FAR)))
+
+
+def judged(recipe: str) -> bool:
+    return (RUNS / recipe / "exam" / ("life-cycle.json" if recipe in SCORES else "outliers.json")).exists()
+
+
+def main(names: Sequence[str]) -> None:
+    console = Console()
+    trained(PRIOR, chosen("digits-prior"), console)
+    for name in names or (*MODELS.values(), MILLION):
+        if name == MILLION:
+            examined(FAR.parent, FAR, steps=LONG_STEPS, chains=LONG_CHAINS)
+        else:
+            make(name, console)
+        write()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
