@@ -18,7 +18,7 @@ CHANCE = 1.25  # times the largest distance that so many data have to the data: 
 LOST = 0.5  # of the data's spread: half as far from the data as one and the same grey state would be
 MARGIN = 1.25  # on both sides of data's range of a figure: beyond, an eye sees it too
 SPILL = 0.1  # more of the pixels outside [-1, 1] than of the data's: a tenth of an image is an eyeful
-MIXED = 1.1  # R-hat above this: chains still tell where they began
+MIXED = 1.1  # R-hat above this: chains can be told apart by where they were in the second half of their walk
 DRIFT = 3.0  # spreads of the energy between chains: its mean has moved more than chains differ
 
 
@@ -104,7 +104,8 @@ def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> li
         rhat = at[-1].get(name)
         if rhat is not None and rhat > MIXED:
             notes.append(
-                f"chains have not mixed (R-hat of {of} {rhat:.2f}): the mass of each region is as the start had it"
+                f"chains have not mixed (R-hat of {of} {rhat:.2f}): one alone does not see all regions, whose masses may "
+                "still be the start's"
             )
             break
     middle = next(i for i, step in enumerate(steps) if 10 * step >= steps[-1])
