@@ -160,15 +160,17 @@ def cifar10_prior_small() -> dict[str, Any]:
 def cifar10_longrun_small() -> dict[str, Any]:
     """A longrun density of CIFAR-10 with a narrow network and chains from data: hours on two cores. Not trained yet.
 
-    As with digits, states are few, so that they grow old within hours: they mature for 5,000 steps.
+    As with digits, states are few, and few of them walk at a time, so that they grow old within hours: they mature for
+    5,000 steps.
 
         ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
         ebmlife train cifar10-longrun-small --out runs/cifar10-longrun-small
     """
     return cifar10_prior_small() | {
-        "updates": 6000,
+        "updates": 4000,
+        "batch": 32,
         "prior": {"run": "runs/cifar10-prior-small"},
-        "chains": part("maturing", size=256, burn_in_size=128, mature=250),
-        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 1500, 3e-5 @ 3000, 1e-5 @ 4500", "ema": 0.995},
+        "chains": part("maturing", size=128, burn_in_size=32, mature=250),
+        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 1000, 3e-5 @ 2000, 1e-5 @ 3000", "ema": 0.998},
         "sampling_steps": 500,
     }
