@@ -69,6 +69,15 @@ def test_descent_goes_on_until_it_has_arrived(step_size: float) -> None:
     assert found.minima[:, 0].abs().tolist() == pytest.approx([1, 1], abs=0.1)
 
 
+def test_descent_across_kinks_arrives_though_its_steps_go_up_and_down() -> None:
+    rng = torch.Generator().manual_seed(0)
+    ways = torch.randn(20, 5, generator=rng)
+    x = torch.randn(200, 5, generator=rng)
+    found = basins(lambda x: (x @ ways.T).abs().sum(1), x, step_size=0.3, steps=7)
+    assert found.sizes == [200]
+    assert found.energies.item() < 0.05  # of 0, at its only minimum
+
+
 def test_an_energy_without_a_bottom_has_no_basins() -> None:
     with pytest.raises(Diverged, match="descent has not arrived"):
         basins(lambda x: x.sum(1), torch.zeros(3, 2), step_size=0.1, steps=10)

@@ -76,23 +76,27 @@ def basins(
 def descend(
     energy: Energy, x: Tensor, *, steps: int, step_size: float, enough: float, clip: float | None = None
 ) -> Tensor:
-    """States downhill, until a round of `steps` steps lowers none by more than `enough`; then by ever smaller steps."""
+    """States downhill, each until a round of `steps` steps lowers it by no more than `enough`; then by ever smaller
+    steps. A state that has arrived rests: across the kinks of a ReLU network steps go up and down for ever.
+    """
 
-    def lower(size: float) -> Tensor:
+    def lower(x: Tensor, size: float) -> Tensor:
         return langevin(energy, x, steps=steps, step_size=size, noise=torch.zeros_like, clip=clip)[0]
 
+    x, moving = x.clone(), torch.arange(len(x), device=x.device)
     before = in_parts(energy, x, _BATCH)
     for _ in range(_ROUNDS):
-        x = lower(step_size)
-        after = in_parts(energy, x, _BATCH)
-        if not (before - after > enough).any():
+        x[moving] = lower(x[moving], step_size)
+        after = in_parts(energy, x[moving], _BATCH)
+        gaining = before - after > enough
+        moving, before = moving[gaining], after[gaining]
+        if not len(moving):
             break
-        before = after
     else:
         done = f"{_ROUNDS * steps:,} steps of size {step_size:g}"
         raise Diverged(f"descent has not arrived after {done}: they are too small, or it goes down for ever")
     for halvings in range(1, HALVINGS + 1):
-        x = lower(step_size / 2**halvings)
+        x = lower(x, step_size / 2**halvings)
     return x
 
 

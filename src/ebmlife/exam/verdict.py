@@ -104,8 +104,8 @@ def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> li
         rhat = at[-1].get(name)
         if rhat is not None and rhat > MIXED:
             notes.append(
-                f"chains have not mixed (R-hat of {of} {rhat:.2f}): one alone does not see all regions, whose masses may "
-                "still be the start's"
+                f"chains have not mixed (R-hat of {of} {rhat:.2f}): one alone does not see all regions, "
+                "whose masses may still be the start's"
             )
             break
     middle = next(i for i, step in enumerate(steps) if 10 * step >= steps[-1])
