@@ -19,6 +19,7 @@ from ebmlife import build, pictures
 from ebmlife.cli import main as ebmlife
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, record
+from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.portrait import together
 from ebmlife.exam.verdict import MIDRUN
 from ebmlife.pictures import Panel
@@ -63,6 +64,13 @@ def at(cycle: LifeCycle, name: str, step: int) -> float:
     return math.nan if value is None else value
 
 
+def kinds(cycle: LifeCycle) -> str:
+    """How many of the last states are a 0, a 1, ... by the classifier whose features the distance is of."""
+    if cycle.steps[-1] < STEPS:
+        return "diverged"
+    return " ".join(map(str, digits_classifier()(cycle.states).argmax(1).bincount(minlength=10).tolist()))
+
+
 def row(name: str, recipe: str) -> str:
     folder = RUNS / recipe
     if said := divergence(folder):
@@ -80,6 +88,7 @@ def row(name: str, recipe: str) -> str:
         "{:.0f} to {:.0f}".format(*cycle.ranges["distance"]),
         f"{at(cycle, 'outside', STEPS):.3f}",
         f"{at(cycle, 'contrast', STEPS):.3f}",
+        kinds(cycle),
         f"{cycle.verdict}, {cycle.stable_until:,}",
         " / ".join(f"{value:.2f}" for value in outliers.values()) or "no energy",
         f"{minutes(folder):.1f}",
@@ -92,13 +101,14 @@ def table(rows: list[str], some: LifeCycle) -> str:
     low, high = (f"{some.ranges[name][0]:.3f} to {some.ranges[name][1]:.3f}" for name in ("outside", "contrast"))
     head = (
         f"| model | recipe | chains | distance at {MIDRUN:,} | at {STEPS:,} | ratio | of data | outside | contrast | "
-        "verdict, stable to | AUROC noise / constant / shuffled / blended | minutes | recipe hash |\n"
+        "of each kind, 0 to 9 | verdict, stable to | AUROC noise / constant / shuffled / blended | minutes | "
+        "recipe hash |\n"
     )
     return (
         f"Command: `make results-density-digits`. Seed 0; chains from data, {STEPS:,} steps. The distance is "
-        '`fd_digits_N` of N chains, "of data" its\nrange over draws of as many data; each model is judged by data '
-        f"under the noise that it was taught with. For the first model they\nhave an outside of {low} and a contrast "
-        f"of {high}.\n\n" + head + "|---" * head.count(" | ") + "|---|\n" + "\n".join(rows)
+        '`fd_digits_N` of N chains, "of data" its\nrange over draws of as many data. Pixels are compared with those '
+        f"of data under the noise that a model was taught with: for the\nfirst, outside {low} and contrast {high}."
+        "\n\n" + head + "|---" * head.count(" | ") + "|---|\n" + "\n".join(rows)
     )
 
 

@@ -20,7 +20,7 @@ from ebmlife.report.life import Life
 
 ROOT = Path(__file__).parent.parent
 WORK, PICTURE = ROOT / "runs" / "results" / "face", ROOT / "docs" / "life-cycle.png"
-STEPS, CHAINS = 30_000, 64
+STEPS, CHAINS = 100_000, 64
 SHOWN, AGES = 4, 12  # chains and ages of each model's strip
 LENGTHS = {"short: new images": (0, MIDRUN), "middle: defence": (MIDRUN, LONGRUN), "long: density": (LONGRUN, 3e5)}
 COLOURS = ("#0f6e67", "#b45309", "#5b4bb5")
