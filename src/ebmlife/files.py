@@ -24,9 +24,7 @@ def whole(path: Path) -> Iterator[Path]:
         remove(unfinished)
         yield unfinished
         _flush(unfinished)
-        if path.is_dir():
-            remove(path)
-        unfinished.rename(path)
+        _replace(path, unfinished)
         _flush(path.parent)
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -51,6 +49,22 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def _replace(path: Path, new: Path) -> None:
+    """Renames `new` to `path`. A folder there is set aside first and removed last: no kill leaves half of one."""
+    if not path.is_dir():
+        new.rename(path)
+        return
+    old = path.with_name(f".{path.name}.{os.getpid()}.old.unfinished")
+    remove(old)
+    path.rename(old)
+    try:
+        new.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
+    remove(old)
 
 
 def _flush(place: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_files import Killed, mortal
 from torch import Tensor, nn
 
 from attacks.small import Linear, defended, images
@@ -179,10 +180,6 @@ def test_a_defence_of_fixed_noise_is_attacked_as_it_is() -> None:
     assert record.settings["langevin_seed"] == 7
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.parametrize("after", [1, 4, 7, 9, 23])
 def test_a_killed_attack_goes_on_to_the_same_record(tmp_path: Path, after: int) -> None:
     x, y = images(9)
@@ -206,6 +203,21 @@ def test_a_killed_attack_goes_on_to_the_same_record(tmp_path: Path, after: int) 
     assert not (tmp_path / "a" / "parts").exists()
     assert same(resumed, evaluate(robust, x, y, folder=tmp_path / "a", watch=kill, **options))  # finished: no work
     assert len(seen) == after
+
+
+@pytest.mark.parametrize("changes", range(6, 16))
+def test_so_does_one_that_is_killed_while_it_keeps_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: int
+) -> None:
+    """Changes of names on the disk: about three for the settings and the first time that a part is kept, then more."""
+    x, y = images(4)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
+    with monkeypatch.context() as dying:
+        mortal(dying, changes)
+        with pytest.raises(Killed):
+            evaluate(defended(step_size=0.3), x, y, folder=tmp_path, save_every=0, **options)
+    resumed = evaluate(defended(step_size=0.3), x, y, folder=tmp_path, save_every=0, **options)
+    assert same(resumed, evaluate(defended(step_size=0.3), x, y, **options))
 
 
 def test_a_killed_attack_goes_on_with_another_batch_to_the_same_record(tmp_path: Path) -> None:
