@@ -13,6 +13,7 @@ from ebmlife.attacks import Examples, Record
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
 from ebmlife.run import read_recipe
+from ebmlife.stopping import locked
 
 QUICK = ["--n", "6", "--steps", "2", "--replicas", "2", "--verify", "3", "--evaluations", "2", "--k", "2"]
 SPREAD = torch.linspace(0, 296, 6).round().long()  # of the test digits: some of all of them
@@ -145,6 +146,16 @@ def test_the_same_command_finds_its_records_and_another_is_refused(run: Path, tm
     assert tree(tmp_path / "out" / "bpda-k2") == before
     line = fails(capsys, "attack", run, *ATTACK, "--seed", "1", "--out", tmp_path / "out")
     assert "holds another attack (seed: 0 -> 1)" in line
+
+
+def test_a_second_command_in_the_same_attack_is_refused(run: Path, tmp_path: Path, capsys: Capture) -> None:
+    parts = tmp_path / "out" / "bpda-k2" / "parts"
+    parts.mkdir(parents=True)
+    with locked(parts):
+        line = fails(capsys, "attack", run, *ATTACK, "--out", tmp_path / "out")
+        assert "bpda-k2/parts is in use by another process; wait for it or stop it" in line
+        assert not (tmp_path / "out" / "bpda-k2" / "settings.json").exists()
+    works("attack", run, *ATTACK, "--out", tmp_path / "out")
 
 
 def test_every_mode_is_compared_with_its_folder_before_the_first_begins(

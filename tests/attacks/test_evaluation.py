@@ -305,6 +305,30 @@ def test_a_folder_of_another_attack_is_refused(tmp_path: Path) -> None:
         evaluate(other, x, y, threat=Threat("linf", 0.1), folder=tmp_path, **SMALL)
 
 
+def test_two_attacks_do_not_work_in_one_folder_at_once(tmp_path: Path) -> None:
+    x, y = images(4)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), "folder": tmp_path, **SMALL}
+    refused: list[str] = []
+
+    def second(_: Progress) -> None:
+        with pytest.raises(BadInput, match="is in use by another process") as error:
+            evaluate(defended(), x, y, **options)
+        refused.append(str(error.value))
+
+    record = evaluate(defended(), x, y, watch=second, save_every=0, **options)
+    assert len(refused) == 4 + 2 + 2
+    assert "\n" not in refused[0]
+    assert same(record, evaluate(defended(), x, y, **options))  # a finished one is free
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["record", "settings.json"]
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    x, y = images(4)
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"cannot write .*file/attack"):
+        evaluate(defended(), x, y, threat=Threat("linf", 0.1), folder=tmp_path / "file" / "attack", **SMALL)
+
+
 class Biased(Linear):
     """Shifted by a buffer that is no part of the state dict, as a classifier's scaling is."""
 

@@ -16,7 +16,7 @@ from ebmlife.attacks import checks, losses
 from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.progress import Meter, Watcher
 from ebmlife.attacks.record import NONE, Record, Tally
-from ebmlife.attacks.storage import Storage, held, refuse_another
+from ebmlife.attacks.storage import Storage, alone, held, refuse_another
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier, undefended
 from ebmlife.distributed import ALONE, Ranks
@@ -69,25 +69,17 @@ def evaluate(
         group=group,
         folder=folder,
     )
-    with ranks.together(), ranks.leading():
-        storage = Storage(folder, named, every=save_every)
-        found = storage.finished()
-    if not ranks.any(found is None):
-        assert found is not None
-        return found
-    side_by_side = named["group"]
-    groups = list(enumerate(torch.split(torch.arange(len(x)), side_by_side)))[ranks.part(-(-len(x) // side_by_side))]
-    meter = Meter(sum(len(rows) for _, rows in groups), walks=attack.walks, final=steps + 2, watch=watch)
-    tallies = []
-    with ranks.together(unevenly=True):  # broken images are soon done with
-        for index, rows in groups:
-            images, labels, names = x[rows], y[rows].long().cpu(), torch.tensor(ids)[rows]
-            blank = Tally.blank(names, labels, images.cpu(), steps=steps, evaluations=evaluations)
-            tallies.append(_attacked(attack, index, blank, images, storage, meter))
-    record = Record(storage.settings, Tally.gathered(tallies, ranks))
-    with ranks.together():
-        if ranks.first:
-            storage.finish(record)
+    with alone(folder, ranks):
+        with ranks.together(), ranks.leading():
+            storage = Storage(folder, named, every=save_every)
+            found = storage.finished()
+        if not ranks.any(found is None):
+            assert found is not None
+            return found
+        record = Record(storage.settings, _tally(attack, x, y, ids, storage, watch, ranks))
+        with ranks.together():
+            if ranks.first:
+                storage.finish(record)
     return record
 
 
@@ -142,6 +134,22 @@ def _settled(
     if robust.gradient.known_noise and before:
         named["verify"] = before.get("verify")  # some folders name a larger draw, which was never made
     return attack, named
+
+
+def _tally(
+    attack: "_Attack", x: Tensor, y: Tensor, ids: Sequence[int], storage: Storage, watch: Watcher, ranks: Ranks
+) -> Tally:
+    """Of all images, those of other ranks too."""
+    group = storage.settings["group"]
+    groups = list(enumerate(torch.split(torch.arange(len(x)), group)))[ranks.part(-(-len(x) // group))]
+    meter = Meter(sum(len(rows) for _, rows in groups), walks=attack.walks, final=attack.steps + 2, watch=watch)
+    tallies = []
+    with ranks.together(unevenly=True):  # broken images are soon done with
+        for index, rows in groups:
+            images, labels, names = x[rows], y[rows].long().cpu(), torch.tensor(ids)[rows]
+            blank = Tally.blank(names, labels, images.cpu(), steps=attack.steps, evaluations=attack.evaluations)
+            tallies.append(_attacked(attack, index, blank, images, storage, meter))
+    return Tally.gathered(tallies, ranks)
 
 
 def _attacked(attack: "_Attack", index: int, blank: Tally, images: Tensor, storage: Storage, meter: Meter) -> Tally:

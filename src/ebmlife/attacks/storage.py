@@ -2,13 +2,17 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ebmlife import checkpoint
 from ebmlife.attacks.record import Record, Tally, differences
+from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.files import remove, sweep, whole
+from ebmlife.stopping import locked
 
 
 def held(folder: Path | str | None) -> dict[str, Any]:
@@ -29,6 +33,30 @@ def refuse_another(folder: Path | str | None, settings: dict[str, Any]) -> None:
     said = differences(before, settings, {*before, *settings}) if before else ""
     if said:
         raise BadInput(f"{folder} holds another attack ({said}); choose another folder")
+
+
+@contextmanager
+def alone(folder: Path | str | None, ranks: Ranks) -> Iterator[None]:
+    """Two processes in one attack would sweep away what the other writes, unless they are ranks; the lock dies with
+    the first one. A finished attack is only read, by as many as like."""
+    with ExitStack() as stack:
+        with ranks.together():
+            if folder is not None and ranks.first and not (Path(folder) / "record").is_dir():
+                stack.enter_context(_locked(Path(folder)))
+        yield
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    parts = folder / "parts"  # the lock goes with them when the attack is finished
+    try:
+        parts.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot write {parts}: {error.strerror}") from error
+    with locked(parts):
+        sweep(folder)
+        sweep(parts)
+        yield
 
 
 class Storage:
@@ -69,10 +97,8 @@ class Storage:
 
     def _claim(self, folder: Path) -> None:
         file = folder / "settings.json"
-        if not file.exists():
-            with whole(file) as unfinished:
-                unfinished.write_text(json.dumps(self.settings, indent=2))
+        if file.exists():
+            refuse_another(folder, self.settings)
             return
-        refuse_another(folder, self.settings)
-        sweep(folder)
-        sweep(folder / "parts")
+        with whole(file) as unfinished:
+            unfinished.write_text(json.dumps(self.settings, indent=2))
