@@ -246,6 +246,7 @@ def test_data_without_a_test_part_are_noted(tmp_path: Path, capsys: Capture) -> 
         (["--threat", "l2:1e400"], ["above 0 and finite, got inf"]),
         (["--step-size", ""], ["'' is not a number"]),
         (["--classifier", "attacks.small:colour_net"], ["the classifier does not take images of shape (1, 8, 8)"]),
+        (["--classifier", "attacks.small:thousand_net"], ["has 1000 classes, and digits has 10; give one"]),
         (["--classifier", "attacks.small:none"], ["attacks.small"]),
         (["--classifier", "nothing"], ["unknown classifier 'nothing'"]),
         (["--preset", "papr-cifar10"], ["did you mean 'paper-cifar10'"]),

@@ -409,6 +409,8 @@ class Two(Linear):
         (Linear(), X[:0], Y[:0], {}, "B above 0"),
         (Linear(), X, Y + 2, {}, "classes 0 to 2, the labels go from 2 to 3"),
         (Linear(), X, Y - 1, {}, "labels go from -1 to 0"),
+        (Linear(), X, 1 - Y, {}, "alone is right about none of the 4 images"),
+        (defended(), X, 0 * Y + 2, {}, "alone is right about none of the 4 images"),
         (Linear(), X, Y[:3], {}, "4 images need as many"),
         (Linear(), X, Y.float(), {}, "whole-numbered"),
         (Linear(), X, Y.bool(), {}, "whole-numbered"),
@@ -445,6 +447,18 @@ def test_mistakes_are_one_line_before_any_step(
         evaluate(model, x, y, watch=stages.append, **({"threat": Threat("linf", 0.1)} | SMALL | options))
     assert "\n" not in str(error.value)
     assert stages == []
+
+
+def test_few_images_may_all_be_wrong() -> None:
+    record = evaluate(defended(), X[:3], 1 - Y[:3], threat=Threat("linf", 0.1), **SMALL)
+    assert record.natural.value == 0
+
+
+def test_of_many_images_one_that_is_right_is_enough() -> None:
+    x, y = images(40)
+    y = 1 - y
+    y[-1] = 1 - y[-1]
+    assert evaluate(defended(batch=8), x, y, threat=Threat("linf", 0.01), **SMALL).natural.right == 1
 
 
 class Torn(Linear):

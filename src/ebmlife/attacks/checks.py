@@ -17,6 +17,8 @@ from ebmlife.energy import Energy, curvature, frozen, gradient
 from ebmlife.errors import BadInput
 from ebmlife.gradients import Gradient, Smooth, Transfer, attacked_through
 
+_ENOUGH = 4  # images, of which a classifier that fits is right about some
+
 
 def attack(
     robust: DefendedClassifier,
@@ -36,6 +38,7 @@ def attack(
     if len(set(ids)) != len(x) or len(ids) != len(x):
         raise BadInput(f"{len(x)} images need as many different ids, got {len(ids)}, {len(set(ids))} of them different")
     labels(y, len(x), classes=classes(robust.classifier, x))
+    _right(robust, x, y)
     _energy(robust, x)
 
 
@@ -103,6 +106,20 @@ def classes(classifier: nn.Module, x: Tensor) -> int:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise BadInput(f"a classifier gives logits (B, classes), got {got} for one image")
     return logits.shape[1]
+
+
+def _right(robust: DefendedClassifier, x: Tensor, y: Tensor) -> None:
+    """Whether the bare classifier is right about some image; where it is about none, hours would end at 0.000."""
+    if len(x) < _ENOUGH:
+        return
+    at_once = robust.purifier.batch
+    for seen, known in zip(x.split(at_once), y.split(at_once), strict=True):
+        if (robust.classify(seen).argmax(1).cpu() == known.cpu()).any():
+            return  # most often at the first few
+    raise BadInput(
+        f"the classifier alone is right about none of the {len(x)} images, so that nothing can be attacked; its "
+        "classes are probably others than the labels': give it images of its own classes, or a classifier of these"
+    )
 
 
 def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence[int]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from ebmlife.randomness import mixed
 
 UNDEFENDED = "undefended"
 _SHOWN = 10  # images in pictures
+_CLASSES = {"digits": 10, "cifar10": 10}  # kinds of data of which all classes are known
 
 
 def register(command: Command) -> None:
@@ -109,6 +110,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         plan, model = _plan(options), load_model(options)
         classifier = classifiers.find(options.classifier).to(model.device)
         x, y = (values.to(model.device) for values in _test_images(model, plan.n, quiet=not ranks.first))
+        _check_classes(model.recipe.data.kind, classifier, x)
         out = options.out or _folder(options, plan)
         defences = {
             f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode)
@@ -185,6 +187,15 @@ def _test_images(model: Model, n: int | None, *, quiet: bool) -> tuple[Tensor, T
     # Spread over all of them: images often come class by class.
     rows = torch.linspace(0, len(data) - 1, min(100, len(data)) if n is None else n).round().long()
     return data.take(rows), data.labels[rows]
+
+
+def _check_classes(data: str, classifier: nn.Module, x: Tensor) -> None:
+    """A label means the same to the data and to a classifier of as many classes, as far as can be known."""
+    classes = attacks.checks.classes(classifier, x)
+    if classes != _CLASSES.get(data, classes):
+        raise BadInput(
+            f"the classifier has {classes} classes, and {data} has {_CLASSES[data]}; give one that learned {data}"
+        )
 
 
 def _watched(
