@@ -221,6 +221,16 @@ def test_a_model_that_is_sampled_without_steps_is_asked_for_their_number(tmp_pat
     assert "digits-score is sampled without Langevin steps; say how many to purify with: --k" in line
 
 
+def test_a_smooth_gradient_of_a_smooth_energy_is_noted_before_it_begins(tmp_path: Path, capsys: Capture) -> None:
+    small = ["--updates", "1", "--batch", "4", "--net.width", "8", "--data.train", "true"]
+    works("train", "digits-score", "--out", tmp_path / "score", *small)
+    capsys.readouterr()
+    works("attack", tmp_path / "score", *ATTACK, "--gradient", "smooth,full", "--out", tmp_path / "out")
+    said = capsys.readouterr().out
+    assert said.startswith("note: smooth is full here: the energy has no ReLU")
+    assert said.splitlines()[0] in (tmp_path / "out" / "table.txt").read_text()
+
+
 def test_masking_checks_on_request(run: Path, tmp_path: Path, capsys: Capture) -> None:
     works("attack", run, *ATTACK, "--masking", "--out", tmp_path / "out")
     lines = capsys.readouterr().out.splitlines()

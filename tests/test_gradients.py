@@ -157,6 +157,13 @@ def test_a_guard_against_small_numbers_is_no_kink() -> None:
     assert torch.equal(Smooth(5.0).curved(guarded, x, v), Full().curved(guarded, x, v))
 
 
+def test_kinks_are_counted() -> None:
+    x = torch.randn(6, 1, 2, 2)
+    assert Smooth().kinks(Relu(None), x) == 4  # one for each spelling
+    assert Smooth().kinks(Relu(5.0), x) == 0
+    assert Smooth().kinks(gaussian(1.0), x) == 0
+
+
 def test_transfer_is_the_bare_classifiers_gradient_at_the_image() -> None:
     robust = defended("transfer")
     logits = robust(X, seeds=[7] * 3).requires_grad_()

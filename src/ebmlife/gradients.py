@@ -103,7 +103,7 @@ class Smooth(Full):
     """As `Full`, the Hessians being those of the energy with softplus in place of ReLU; the walk itself is unchanged.
 
     The jumps of a ReLU energy's drift carry what the exact gradient misses; softplus spreads them out. The larger
-    `beta`, the nearer to ReLU and the rougher.
+    `beta`, the nearer to ReLU and the rougher. Of an energy without kinks it is `Full` itself.
     """
 
     beta: float = 10.0
@@ -116,6 +116,12 @@ class Smooth(Full):
     def curved(self, energy: Energy, x: Tensor, v: Tensor) -> Tensor:
         with _Softened(self.beta):
             return curvature(energy, x, v)
+
+    def kinks(self, energy: Energy, x: Tensor) -> int:
+        """How many softplus stands for, in one Hessian product at x."""
+        with _Softened(self.beta) as softened:
+            curvature(energy, x, torch.zeros_like(x))
+        return softened.count
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,7 @@ class _Softened(TorchFunctionMode):
 
     def __init__(self, beta: float) -> None:
         super().__init__()
-        self.beta = beta
+        self.beta, self.count = beta, 0
 
     def __torch_function__(
         self, func: Any, types: Iterable[Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -180,7 +186,10 @@ class _Softened(TorchFunctionMode):
         kwargs = kwargs or {}
         soften = _SOFT.get(func)
         soft = None if soften is None else soften(partial(F.softplus, beta=self.beta), *args, **kwargs)
-        return func(*args, **kwargs) if soft is None else soft
+        if soft is None:
+            return func(*args, **kwargs)
+        self.count += 1
+        return soft
 
 
 _Soft = Callable[[Tensor], Tensor]  # softplus with its beta

@@ -285,6 +285,36 @@ def test_without_one_they_need_no_folder(gradient: Gradient, loss: Any, said: st
     assert list(tmp_path.iterdir()) == []
 
 
+class Bent(nn.Module):
+    """An energy of two kinks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.relu(x) + torch.relu(-x)).flatten(1).square().sum(1)
+
+
+@pytest.mark.parametrize(("gradient", "full"), [("smooth", "full"), ("fixed-smooth", "fixed-full")])
+def test_an_energy_without_kinks_is_noted_where_it_was_to_be_smoothed(gradient: str, full: str, tmp_path: Path) -> None:
+    x, y = images(4)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
+    record = evaluate(defended(gradient), x, y, folder=tmp_path, **options)
+    exact = evaluate(defended(full), x, y, **options)
+    assert torch.equal(record.tally.adversaries, exact.tally.adversaries)  # so it is
+    said = f"note: {gradient} is {full} here: the energy has no ReLU for softplus to stand for"
+    assert str(record).splitlines()[-1] == said
+    assert same(record, evaluate(defended(gradient), x, y, folder=tmp_path, **options))
+    bent = DefendedClassifier(Linear(), Purifier(Bent(), steps=3, step_size=0.05), replicas=4, gradient=gradient)
+    assert "note" not in str(evaluate(bent, x, y, **options))
+    assert "note" not in str(exact)
+
+
+def test_a_folder_from_before_there_were_notes_is_gone_on_with(tmp_path: Path) -> None:
+    x, y = images(4)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
+    named = settings(defended("smooth"), x, y, folder=None, step_size=None, loss="margin", seed=0, **options)
+    (tmp_path / "settings.json").write_text(json.dumps({name: named[name] for name in named if name != "note"}))
+    assert "note" not in evaluate(defended("smooth"), x, y, loss="margin", folder=tmp_path, **options).settings
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
 def test_labels_may_be_any_whole_numbers(dtype: torch.dtype) -> None:
     x, y = images(4)

@@ -15,7 +15,7 @@ from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier
 from ebmlife.energy import Energy, curvature, frozen, gradient
 from ebmlife.errors import BadInput
-from ebmlife.gradients import Gradient, Smooth, Transfer, attacked_through
+from ebmlife.gradients import Full, Gradient, Smooth, Transfer, attacked_through
 
 _ENOUGH = 4  # images, of which a classifier that fits is right about some
 
@@ -126,6 +126,17 @@ def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence
     """Names what is attacked, so that an attack is not gone on with at something else."""
     function = fingerprint.of_functions(robust.classifier, robust.purifier.energy)
     return {"images": fingerprint.of_tensors(x, y, torch.tensor(ids)), "model": function}
+
+
+def notes(robust: DefendedClassifier, x: Tensor) -> dict[str, str]:
+    """What is no mistake, and yet should be known of an attack, as its setting `note`; {} if there is nothing."""
+    mode, energy, called = attacked_through(robust.gradient), robust.purifier.energy, robust.gradient.name
+    if not isinstance(mode, Smooth) or not robust.purifier.steps:
+        return {}
+    with frozen(energy, walking=False):
+        kinks = mode.kinks(energy, x[:1])
+    same = called.replace(Smooth.name, Full.name)
+    return {} if kinks else {"note": f"{called} is {same} here: the energy has no ReLU for softplus to stand for"}
 
 
 def masking(robust: DefendedClassifier, x: Tensor) -> None:

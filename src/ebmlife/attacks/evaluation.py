@@ -131,6 +131,8 @@ def _settled(
     at_least(1, "attack", group=group)
     attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, climbed, seed)
     named = attack.settings() | {"loss": losses.name(loss), "group": group} | checks.fingerprints(robust, x, y, ids)
+    if not before or "note" in before:  # some folders are from before there were notes
+        named |= checks.notes(robust, x)
     if robust.gradient.known_noise and before:
         named["verify"] = before.get("verify")  # some folders name a larger draw, which was never made
     return attack, named

@@ -168,7 +168,7 @@ def apart(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def table(records: dict[str, Record]) -> str:
-    """One line for each record: accuracies with their intervals, and the cost."""
+    """One line for each record: accuracies with their intervals, and the cost. Below, what is to be noted of some."""
     first = next(iter(records.values()))
     rows = [["", *first.accuracies, "gradients", "Langevin image-steps"]]
     for name, record in records.items():
@@ -176,7 +176,12 @@ def table(records: dict[str, Record]) -> str:
         rows.append([name, *map(str, record.accuracies.values()), *costs])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)
+    return "\n".join([*lines, *notes(record.settings for record in records.values())])
+
+
+def notes(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Each once, as a line."""
+    return [f"note: {said}" for said in dict.fromkeys(named["note"] for named in settings if "note" in named)]
 
 
 def _none(*shape: int) -> Tensor:

@@ -126,6 +126,8 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         suspect = _suspect(defences)
         if options.masking:
             attacks.checks.masking(defences[suspect], x)
+    for line in attacks.record.notes(settings.values()) if ranks.first else ():
+        print(line)
     evaluate = partial(_watched, x=x, y=y, plan=plan, out=out, ranks=ranks)
     try:
         records = {name: evaluate(name, model) for name, model in attacked.items()}
