@@ -124,6 +124,9 @@ def test_a_missing_generator_is_said_alike(tmp_path: Path) -> None:
     lost = small_digits(generator__run=str(tmp_path / "digits-shortrun"), generator__optimizer="none")
     with pytest.raises(BadInput, match=r"generator\.run .* holds no checkpoint.* ebmlife train digits-shortrun --out"):
         build.training(lost)
+    imported = small_digits(generator__run=str(tmp_path / "biggan-deep-128"), generator__optimizer="none")
+    with pytest.raises(BadInput, match=r"make it first: ebmlife import biggan-deep-128-pytorch_model\.bin --out"):
+        build.training(imported)
     with pytest.raises(BadInput, match="ebmlife train RECIPE --out"):
         build.training(small_digits(generator__run=str(tmp_path / "mine"), generator__optimizer="none"))
 

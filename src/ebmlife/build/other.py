@@ -21,11 +21,18 @@ def other_model(field: str, run: str, *, instead: str = "") -> Model:
     from ebmlife.build import load  # of the package around: a run may name another
 
     if checkpoint.choose(places.find(run), None) is None:
-        name = Path(run).name
-        known = name in recipes.names()
-        how = f"ebmlife train {name if known else 'RECIPE'} --out {run}"
-        raise BadInput(f"{field} {run} holds no checkpoint; make it first: {how}{instead}")
+        raise BadInput(f"{field} {run} holds no checkpoint; make it first: {_command(run)}{instead}")
     return load(run)
+
+
+def _command(run: str) -> str:
+    """That makes it, as far as its name tells."""
+    name = Path(run).name
+    if name in recipes.names():
+        return f"ebmlife train {name} --out {run}"
+    if name.startswith("biggan-deep-"):  # trained by others
+        return f"ebmlife import {name}-pytorch_model.bin --out {run} (docs/weights.md says where it is from)"
+    return f"ebmlife train RECIPE --out {run}"
 
 
 def other_generator(origin: str) -> dict[str, Tensor]:
