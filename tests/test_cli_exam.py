@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import small_digits
+from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -53,6 +54,19 @@ def by_chance():
 
 def learned():
     return torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Flatten(0)), START
+
+def broken():
+    return 1 / 0
+
+class Bright(torch.nn.Module):
+    classes = 2
+
+    def forward(self, x):
+        mean = x.mean((1, 2, 3))
+        return torch.stack([-mean, mean], 1)
+
+def images():
+    return gaussian(0.5), torch.linspace(-1, 1, 8).view(8, 1, 1, 1).expand(8, 1, 8, 8).contiguous()
 
 value = 7
 """
@@ -132,10 +146,50 @@ def test_anything_that_a_function_returns_can_sit_it(subjects: str, tmp_path: Pa
     assert ("energy" in cycle.figures) == (name != "score")
 
 
+def test_classes_by_any_classifier_and_distances_in_other_features(subjects: str, tmp_path: Path) -> None:
+    command = ["exam", f"{subjects}:images", "--out", "out", "--steps", "400", "--step-size", "0.3"]
+    assert main([*command, "--features", "digits", "--classifier", f"{subjects}:Bright"]) == 0
+    cycle = record.load(tmp_path / "out")
+    assert cycle.settings["distance"] == "fd_digits_8"
+    assert cycle.figures["agreement"][0] == 1
+    assert cycle.figures["agreement"][-1] < 1  # the walk forgets whether its start was dark or bright
+    assert main([*command, "--out", "plain"]) == 0
+    assert record.load(tmp_path / "plain").settings["distance"] == "moments_8"
+    assert "agreement" not in record.load(tmp_path / "plain").figures
+
+
+def test_a_score_that_was_trained_has_no_energy(tmp_path: Path, capsys: Capture) -> None:
+    run = tmp_path / "run"
+    small = ["--updates", "1", "--net.width", "8", "--noise.count", "2"]
+    assert main(["train", "digits-score", "--out", str(run), *small]) == 0
+    assert "need an energy, and the target is a score alone" in fails(capsys, run, *SHORT, "--outliers")
+    assert main(["exam", str(run), *SHORT]) == 0
+    assert not {"energy", "energy_spread", "rhat_energy"} & {
+        name for name, values in record.load(run / "exam").figures.items() if any(v is not None for v in values)
+    }
+
+
+def test_chains_of_recovery_likelihood_can_be_given_noisier_images(tmp_path: Path, capsys: Capture) -> None:
+    """Before it has learned, the energy is nearly flat: free chains diffuse without an end, held ones do not."""
+    run = tmp_path / "run"
+    assert main(["train", "digits-recovery", "--out", str(run), "--updates", "1", "--net.width", "8"]) == 0
+    spread = {}
+    for name, more in (("free", []), ("held", ["--conditional"])):
+        size = ["--steps", "400", "--chains", "8", "--step-size", "0.2", "--start", "data"]
+        assert main(["exam", str(run), "--out", str(tmp_path / name), *size, *more]) == 0
+        spread[name] = record.load(tmp_path / name).figures["contrast"][-1]
+    assert spread["held"] < spread["free"] / 3
+    assert "8 chains, each given an image, walk together, not 4" in fails(
+        capsys, run, "--out", tmp_path / "parts", *SHORT, "--conditional", "--batch", "4"
+    )
+    assert not (tmp_path / "parts").exists()
+    assert "need one energy for all states" in fails(capsys, run, *SHORT, "--conditional", "--basins")
+
+
 def test_basins_of_many_chains_are_those_of_some(
     trained: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ebmlife.cli.examining.MOST", 5)
+    monkeypatch.setattr("ebmlife.cli.energies.MOST", 5)
     assert main(["exam", str(trained), "--out", str(tmp_path), *SHORT, "--basins"]) == 0
     assert "5 of 8 chains lie in" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "basins.json").read_text())["basin"]) == 5
@@ -160,6 +214,20 @@ def test_basins_and_outliers_follow_an_exam_that_is_there(trained: Path, tmp_pat
     assert f"noise {scores['noise']:.3f}" in said
 
 
+def test_images_of_other_folders_are_outliers_too(trained: Path, tmp_path: Path, capsys: Capture) -> None:
+    for name in ("white", "others/white"):
+        (tmp_path / name).mkdir(parents=True)
+        Image.new("L", (20, 30), 255).save(tmp_path / name / "one.png")
+    command = ["exam", str(trained), "--out", str(tmp_path / "exam"), *SHORT]
+    assert main([*command, "--outliers", "--others", str(tmp_path / "white")]) == 0
+    assert set(json.loads((tmp_path / "exam" / "outliers.json").read_text())["auroc"]) == {
+        *("noise", "constant", "shuffled", "blended", "white")
+    }
+    assert "--others are outliers; add --outliers" in fails(capsys, *command[1:], "--others", tmp_path / "white")
+    two = ["--outliers", "--others", tmp_path / "white", tmp_path / "others" / "white"]
+    assert "two have the same" in fails(capsys, *command[1:], *two)
+
+
 def test_outliers_stand_beside_data_that_were_not_learned(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert main(["train", "digits-shortrun", "--out", str(run), "--updates", "1", "--data.train", "true"]) == 0
@@ -179,10 +247,16 @@ def test_outliers_stand_beside_data_that_were_not_learned(tmp_path: Path) -> Non
         (["{module}:narrow"], "--out is needed"),
         (["{module}:narrow", "--out", "out", "--steps", "0"], "at least 1 step"),
         (["{module}:narrow", "--out", "out", "--batch", "0"], "batches of at least 1"),
-        (["{module}:column", "--out", "out"], "must be a tensor of the shape (2,), got (2, 1)"),
+        (["{module}:column", "--out", "out"], "must be a tensor of the shape (8,), got (8, 1)"),
         (["{module}:of_numpy", "--out", "out"], "its data are a ndarray; expected a tensor (N, ...) or a data set"),
         (["{module}:narrow", "--out", "out", "--chains", "9"], "--chains is of runs"),
         (["{module}:narrow", "--out", "out", "--evaluation-temperature", "2"], "--evaluation-temperature is of runs"),
+        (["{module}:broken", "--out", "out"], "broken failed with ZeroDivisionError: division by zero; --debug"),
+        (["{module}:narrow", "--out", "out", "--features", "fid"], "--features fid is of images"),
+        (["{module}:narrow", "--out", "out", "--features", "digits"], "--features digits is of images (1, 8, 8)"),
+        (["{module}:narrow", "--out", "out", "--classifier", "{module}:Bright"], "does not take images of shape (2,)"),
+        (["{module}:narrow", "--out", "out", "--conditional"], "--conditional is of runs"),
+        (["{run}", "--out", "out", "--conditional"], "--conditional is of recovery likelihood"),
         (["nowhere"], "nowhere holds no checkpoint"),
         (["{run}", "--out", "out", "--chains", "1"], "--chains must be at least 2, got 1"),
         (["{run}", "--out", "out", "--start", "dta"], "--start"),
@@ -242,6 +316,11 @@ def test_another_exam_is_not_mixed_into_one_that_is_there(
         json.dumps({"steps": 150, "chains": 8, "step_size": 0.03, "start": None, "seed": 0})
     )
     assert said in fails(capsys, trained, "--out", tmp_path, *SHORT, *change)
+
+
+def test_an_exam_that_cannot_be_read_is_said(capsys: Capture, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "exam.json").write_text("{")
+    assert "exam.json cannot be read" in fails(capsys, trained, "--out", tmp_path, *SHORT)
 
 
 def test_stopped_the_same_command_goes_on(subjects: str, tmp_path: Path) -> None:

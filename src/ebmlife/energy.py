@@ -114,6 +114,11 @@ class Score:
         return -self.score(x)
 
 
+def is_energy(walked: object) -> bool:
+    """Whether E(x) can be asked for, not the slope alone: a score says that it is not `conservative`."""
+    return callable(walked) and getattr(walked, "conservative", True)
+
+
 def tempered(energy: Energy, temperature: float) -> Energy:
     """E(x) / temperature."""
     return _Tempered(energy, temperature)

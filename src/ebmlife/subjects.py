@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ebmlife import build, checkpoint, fingerprint, places
+from ebmlife import build, checkpoint, classifiers, fingerprint, places
+from ebmlife.attacks import checks
 from ebmlife.calls import find_call, is_call
 from ebmlife.data import Dataset
 from ebmlife.energy import Energy
@@ -18,12 +19,14 @@ from ebmlife.exam import digits
 from ebmlife.exam.inception import inception
 from ebmlife.exam.life_cycle import Slope
 from ebmlife.exam.reference import PLAIN, Features
+from ebmlife.methods.recovery import LowestEnergy
 from ebmlife.model import Model
-from ebmlife.randomness import generator
+from ebmlife.randomness import generator, normal
 from ebmlife.recipe import Part
 from ebmlife.starts import FromData, FromGenerator, Start, Uniform
 
 STARTS = ("data", "noise", "generator")
+FEATURES = ("fid", "digits", "moments")  # what distances to the data can be taken in
 _BIRTHS = 256  # chains that a generator makes together: memory is that of so many
 
 
@@ -37,8 +40,7 @@ class Subject:
     data: Dataset | Tensor | None = None
     unseen: Callable[[], Dataset | None] = lambda: None  # data like these that the model was not trained on
     data_noise: float = 0.0
-    features: Features = PLAIN
-    traced: Features | None = None
+    features: str = "moments"  # of FEATURES
     classifier: Callable[[Tensor], Tensor] | None = None
 
 
@@ -54,7 +56,10 @@ def given(target: str, *, seed: int = 0) -> Subject:
     function = find_call(target)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        returned = function()
+        try:
+            returned = function()
+        except Exception as error:
+            raise BadInput(f"{target} failed with {type(error).__name__}: {error}; --debug shows where") from error
     if not isinstance(returned, tuple) or len(returned) not in (2, 3) or not isinstance(returned[1], Tensor):
         raise BadInput(f"{target} must return an energy and a tensor of start states, and data if it likes")
     energy, x0, *rest = returned
@@ -76,9 +81,14 @@ def trained(
     update: int | None = None,
     averaged: bool = True,
     evaluation_temperature: float = 1.0,
+    conditional: bool = False,
     device: str = "auto",
 ) -> Subject:
-    """The model of a run, with its data, its step size, and the features that fit its data."""
+    """The model of a run, with its data, its step size, and the features that fit its data.
+
+    `conditional`: of recovery likelihood, what was learned is an energy of images given noisier ones; each chain is
+    given one of its own start.
+    """
     if chains < 2:
         raise BadInput(f"--chains must be at least 2, got {chains}")
     options = {"averaged": averaged, "device": device, "evaluation_temperature": evaluation_temperature}
@@ -87,31 +97,50 @@ def trained(
     data: Dataset = build.DATA.make(recipe.data)
     begin = _start(start or ("data" if model.generator is None else "generator"), model, data)
     is_digits = recipe.data.kind == "digits"
-    features, traced = (digits.FEATURES, None) if is_digits else _features(model.shape)
     newest, rng = checkpoint.choose(places.find(run), update), generator(seed, "exam births", device=model.device)
+    x0 = torch.cat([begin(min(_BIRTHS, chains - born), rng=rng).x for born in range(0, chains, _BIRTHS)])
+    energy = _given_noisier(model, x0, rng) if conditional else model.energy
     return Subject(
-        model.energy,
-        torch.cat([begin(min(_BIRTHS, chains - born), rng=rng).x for born in range(0, chains, _BIRTHS)]),
-        {"recipe_hash": recipe.hash, "update": newest, "energy": fingerprint.of_functions(model.energy)},
+        energy,
+        x0,
+        {"recipe_hash": recipe.hash, "update": newest, "energy": fingerprint.of_functions(energy)},
         step_size=recipe.langevin.step_size,
         clip=recipe.langevin.clip,
         data=data,
         unseen=cache(lambda: _unseen(recipe.data)),
         data_noise=recipe.noise_learned,
-        features=features,
-        traced=traced,
+        features="digits" if is_digits else "fid" if len(model.shape) == 3 else "moments",
         classifier=(lambda x: digits.digits_classifier()(x.cpu())) if is_digits else None,
     )
+
+
+def find_features(name: str, shape: tuple[int, ...]) -> tuple[Features, Features | None]:
+    """Where distances are taken, and what R-hat's projections are of: Inception at every trace would take hours."""
+    if name == "fid" and len(shape) != 3:
+        raise BadInput(f"--features fid is of images, and these are states of shape {shape}; use moments")
+    if name == "digits" and shape != (1, 8, 8):
+        raise BadInput(f"--features digits is of images (1, 8, 8), and these are states of shape {shape}")
+    if name == "fid":
+        return Features("fid", inception()), PLAIN
+    return (digits.FEATURES if name == "digits" else PLAIN), None
+
+
+def find_classifier(name: str, x: Tensor) -> Callable[[Tensor], Tensor]:
+    """The classifier of that name, tried on states like x before hours are spent."""
+    found = classifiers.find(name).to(x.device)
+    checks.classes(found, x)
+    return found
+
+
+def _given_noisier(model: Model, x0: Tensor, rng: torch.Generator) -> Energy:
+    if not isinstance(model.energy, LowestEnergy):
+        raise BadInput(f"--conditional is of recovery likelihood; {model.recipe.name} has one energy for all states")
+    return model.energy.given(model.energy.noisier(x0, noise=normal(rng)))
 
 
 def _unseen(chosen: Part) -> Dataset | None:
     data, seen = build.test_part(chosen)
     return None if seen else data
-
-
-def _features(shape: tuple[int, ...]) -> tuple[Features, Features | None]:
-    """Where distances are taken, and what R-hat's projections are of: Inception at every trace would take hours."""
-    return (Features("fid", inception()), PLAIN) if len(shape) == 3 else (PLAIN, None)
 
 
 def _start(kind: str, model: Model, data: Dataset) -> Start:

@@ -242,11 +242,11 @@ def test_what_cannot_be_examined_is_refused_first(x0: Tensor, steps: int, messag
     [
         (
             lambda x: x.sum(1, keepdim=True),
-            r"energy of states \(2, 2\) must be a tensor of the shape \(2,\), got \(2, 1\)",
+            r"energy of states \(4, 2\) must be a tensor of the shape \(4,\), got \(4, 1\)",
         ),
         (lambda x: x.sum(), r"got \(\)"),
         (lambda x: 3.0, "got float"),
-        (Score(lambda x: x.sum(1)), r"gradient of states \(2, 2\) must be a tensor of the shape \(2, 2\), got \(2,\)"),
+        (Score(lambda x: x.sum(1)), r"gradient of states \(4, 2\) must be a tensor of the shape \(4, 2\), got \(4,\)"),
     ],
 )
 def test_what_does_not_return_an_energy_for_each_state_is_refused_first(energy: Energy, message: str) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from ebmlife import langevin, recipes, seeded
 from ebmlife.data import Batches, InMemory
 from ebmlife.energy import gradient
+from ebmlife.errors import BadInput
 from ebmlife.learner import Learner
 from ebmlife.methods.recovery import Conditional, Diffusion, LevelNet, LowestEnergy, Progressive, RecoveryTrainer
 
@@ -87,6 +88,17 @@ def test_the_lowest_energy_and_its_conditional_are_of_images() -> None:
     near = ((noisy - a * x) / sigma).flatten(1).square().sum(1) / 2
     torch.testing.assert_close(lowest.given(noisy)(x), own + near)
     torch.testing.assert_close(gradient(lowest, x), 2 * (a / step).square() * x)
+    with pytest.raises(BadInput, match="4 chains, each given an image, walk together, not 2 of them"):
+        lowest.given(noisy)(x[:2])
+
+
+def test_the_noisier_image_of_data_is_two_steps_of_the_diffusion() -> None:
+    at = Diffusion(3, relative_step=0.1)
+    x = torch.full((20_000, 1, 1, 1), 0.8)
+    noisy = LowestEnergy(Spring(1.0), at).noisier(x, noise=seeded(0))
+    kept, spread, step_a, sigma = (numbers(at, name)[0] for name in ("kept", "spread", "step_a", "sigma"))
+    assert noisy.mean().item() == pytest.approx(0.8 * kept * step_a, abs=0.01)
+    assert noisy.var().item() == pytest.approx((step_a * spread) ** 2 + sigma**2, rel=0.05)
 
 
 class Springs(nn.Module):

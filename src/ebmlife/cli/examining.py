@@ -5,29 +5,33 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress as Bar
-from torch import Tensor
 
-from ebmlife import checkpoint, pictures, places
+from ebmlife import checkpoint, places
+from ebmlife.cli import energies
 from ebmlife.cli.parsing import Command
 from ebmlife.distributed import Ranks
-from ebmlife.energy import Energy
-from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam import LifeCycle, life_cycle, record, tree
-from ebmlife.exam.basins import MOST, basins
+from ebmlife.errors import BadInput
+from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.life_cycle import check
-from ebmlife.exam.outliers import detect
-from ebmlife.exam.reference import some_of
 from ebmlife.files import whole
 from ebmlife.longwalk import Progress
-from ebmlife.randomness import generator
 from ebmlife.stopping import signals
-from ebmlife.subjects import STARTS, Subject, given, is_function, trained
+from ebmlife.subjects import (
+    FEATURES,
+    STARTS,
+    Subject,
+    find_classifier,
+    find_features,
+    given,
+    is_function,
+    trained,
+)
 
 _ROWS = 12  # of the printed table
 _CHAINS = 64
@@ -38,8 +42,8 @@ _OF_RUNS = {  # what a function decides itself, and what stands for "not asked"
     "raw": False,
     "device": "auto",
     "evaluation_temperature": 1.0,
+    "conditional": False,
 }
-OUTLIERS = 1000  # data, and as many of each kind that is none
 
 
 def register(command: Command) -> None:
@@ -66,25 +70,32 @@ def register(command: Command) -> None:
     exam.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
     exam.add_argument("--device", default="auto")
     exam.add_argument(
-        "--basins",
-        action="store_true",
-        help="then map the energy's basins, down from where the chains ended; see --basin-depth",
+        "--features",
+        choices=FEATURES,
+        help="what distances to the data are taken in; default: digits or fid of runs, moments of functions",
     )
-    exam.add_argument("--basin-depth", type=float, default=1.0, help="less deep is no basin (default: %(default)s)")
     exam.add_argument(
-        "--outliers", action="store_true", help="then try how well energies tell data from noise and other images"
+        "--classifier",
+        help="whose classes are followed, by any name that attack takes; default: that of digits, where they are",
     )
+    exam.add_argument(
+        "--conditional",
+        action="store_true",
+        help="of recovery likelihood: every chain is given a noisier image of its start, as in training",
+    )
+    energies.declare(exam)
 
 
 def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
         out, subject = _folder(options), _subject(options)
-        _check_more(subject, options)
+        energies.check(subject, options)
         step_size = subject.step_size if options.step_size is None else options.step_size
         check(subject.energy, subject.x0, subject.data, steps=options.steps, batch=options.batch)
         if not step_size > 0:
             raise BadInput(f"an exam needs a step_size above 0, got {step_size}")
+        features, traced = find_features(subject.features, tuple(subject.x0.shape[1:]))
         finished = _finished(out, _asked(options, subject, step_size))
     if not ranks.any(not finished):
         cycle = record.load(out)
@@ -98,8 +109,8 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
                 step_size=step_size,
                 data=subject.data,
                 data_noise=subject.data_noise,
-                features=subject.features,
-                traced=subject.traced,
+                features=features,
+                traced=traced,
                 classifier=subject.classifier,
                 clip=subject.clip,
                 seed=options.seed,
@@ -117,16 +128,15 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
             record.save(cycle, out)
     if ranks.first:
         _show(cycle, out)
-        for wanted, more in ((options.basins, _map_basins), (options.outliers, _detect)):
-            if wanted:
-                more(subject, cycle, out, options)
+        energies.ask(subject, cycle, out, options)
     return 0
 
 
 def _asked(options: argparse.Namespace, subject: Subject, step_size: float) -> dict[str, Any]:
     asked = {"steps": options.steps, "chains": len(subject.x0), "step_size": step_size, "start": options.start}
     asked |= {"seed": options.seed, "batch": options.batch, "raw": options.raw, **subject.identity}
-    return asked | {"evaluation_temperature": options.evaluation_temperature}
+    said = {"features": options.features, "classifier": options.classifier, "conditional": options.conditional or None}
+    return asked | {"evaluation_temperature": options.evaluation_temperature, **said}
 
 
 def _say_who_rests(chains: int, batch: int, ranks: Ranks) -> None:
@@ -143,6 +153,15 @@ def _folder(options: argparse.Namespace) -> Path:
 
 
 def _subject(options: argparse.Namespace) -> Subject:
+    subject = _whole_subject(options)
+    if options.features is not None:
+        subject = replace(subject, features=options.features)
+    if options.classifier is not None:
+        subject = replace(subject, classifier=find_classifier(options.classifier, subject.x0))
+    return subject
+
+
+def _whole_subject(options: argparse.Namespace) -> Subject:
     if is_function(options.target):
         for name, kept in _OF_RUNS.items():
             if getattr(options, name) != kept:
@@ -157,6 +176,7 @@ def _subject(options: argparse.Namespace) -> Subject:
         update=options.update,
         averaged=not options.raw,
         evaluation_temperature=options.evaluation_temperature,
+        conditional=options.conditional,
         device=options.device,
     )
 
@@ -168,7 +188,10 @@ def _finished(out: Path, asked: dict[str, Any]) -> bool:
         with whole(file) as unfinished:
             unfinished.write_text(json.dumps(asked, indent=1))
         return False
-    there = json.loads(file.read_text())
+    try:
+        there = dict(json.loads(file.read_text()))
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{file} cannot be read ({error}); remove {out}, or choose another --out") from error
     for name, value in asked.items():
         if there.get(name) != value:
             raise BadInput(f"{out} holds an exam with {name} {there.get(name)}, not {value}; choose another --out")
@@ -190,53 +213,6 @@ def bar(*, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
                 print(f"step {progress.step}/{progress.steps}  {progress.seconds_left:.0f} s left", flush=True)
 
         yield show
-
-
-def _check_more(subject: Subject, options: argparse.Namespace) -> None:
-    """Before hours are spent."""
-    if (options.basins or options.outliers) and not callable(subject.energy):
-        raise BadInput("--basins and --outliers need an energy, and the target is a score alone")
-    if options.outliers:
-        if subject.x0.ndim != 4:
-            raise BadInput(f"--outliers is for images, and these are states of shape {tuple(subject.x0.shape[1:])}")
-        subject.unseen()  # whether they are there
-    if not options.basin_depth > 0:
-        raise BadInput(f"--basin-depth must be above 0, got {options.basin_depth}")
-
-
-def _map_basins(subject: Subject, cycle: LifeCycle, out: Path, options: argparse.Namespace) -> None:
-    """The basins in which the exam's chains ended."""
-    if not len(cycle.states):
-        print("the chains diverged: there is nothing left whose basins could be mapped")
-        return
-    step_size, x = cycle.settings["step_size"], cycle.states[:MOST].to(subject.x0.device)
-    energy = cast(Energy, subject.energy)
-    try:
-        found = basins(energy, x, step_size=step_size, depth=options.basin_depth, clip=subject.clip)
-    except Diverged as error:  # the exam stands
-        print(f"no basins could be mapped: {error}")
-        return
-    pictures.save(out / "basins.png", tree.draw(found))
-    with whole(out / "basins.json") as unfinished:
-        plain = {"depth": options.basin_depth, "energies": found.energies.tolist(), "sizes": found.sizes}
-        plain |= {"basin": found.basin.tolist(), "merges": [asdict(merge) for merge in found.merges]}
-        unfinished.write_text(json.dumps(plain, indent=1))
-    chains = f"{len(x)} chains" if len(x) == len(cycle.states) else f"{len(x)} of {len(cycle.states)} chains"
-    print(f"{chains} lie in {len(found.minima)} basins; the largest hold {sorted(found.sizes)[:-6:-1]}")
-    print(f"their tree: {out / 'basins.png'}")
-
-
-def _detect(subject: Subject, cycle: LifeCycle, out: Path, options: argparse.Namespace) -> None:
-    """Energies of data beside those of what is none."""
-    unseen = subject.unseen()
-    data = next(data for data in (unseen, subject.data, subject.x0) if data is not None)
-    data = (data if isinstance(data, Tensor) else some_of(data, OUTLIERS)).to(subject.x0.device)
-    rng = generator(options.seed, "outliers")
-    found = detect(cast(Energy, subject.energy), data, data_noise=subject.data_noise, rng=rng)
-    with whole(out / "outliers.json") as unfinished:
-        plain = {"data": len(data), "unseen": unseen is not None, "auroc": found}
-        unfinished.write_text(json.dumps(plain, indent=1))
-    print("AUROC of the energy: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))
 
 
 def _show(cycle: LifeCycle, out: Path) -> None:

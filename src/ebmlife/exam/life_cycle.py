@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ebmlife.data import Dataset
 from ebmlife.distributed import ALONE, Ranks
-from ebmlife.energy import Energy, frozen
+from ebmlife.energy import Energy, frozen, is_energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.convergence import arviz
 from ebmlife.exam.looks import Looks, Trace
@@ -20,7 +20,7 @@ from ebmlife.exam.verdict import Verdict, judge
 from ebmlife.longwalk import Progress, Snapshots, log_spaced, long_walk
 from ebmlife.randomness import generator
 
-REFERENCE = 2048  # states of a data set that stand for it: as many as FID has features
+REFERENCE = 2048  # least number of states that stand for a data set: as many as FID has features
 
 
 class Slope(Protocol):
@@ -74,12 +74,12 @@ def life_cycle(
     """
     check(energy, x0, data, steps=steps, batch=batch)
     arviz()  # before hours are spent
-    known = x0 if data is None else data if isinstance(data, Tensor) else some_of(data, REFERENCE)
+    known = x0 if data is None else data if isinstance(data, Tensor) else some_of(data, max(REFERENCE, len(x0)))
     rng, traced = generator(seed, "exam"), traced or features
     of_data = partial(reference, known.to("cpu", x0.dtype), rng=rng, ranks=ranks)
     truth = of_data(chains=len(x0), features=features, noise=data_noise)
     axes = truth if traced is features else of_data(chains=2, features=traced, noise=0.0)
-    energies = energy if callable(energy) else None
+    energies = cast(Energy, energy) if is_energy(energy) else None
     marks = log_spaced(steps)
     looks = Looks(marks, truth, features, energies, classifier, batch, ranks)
     trace, strip = Trace(steps, axes, traced, energies, batch, ranks), Snapshots(marks, chains=shown)
@@ -132,18 +132,18 @@ def check(energy: Energy | Slope, x0: Tensor, data: Dataset | Tensor | None, *, 
     shape = x0.shape[1:] if data is None else data.shape[1:] if isinstance(data, Tensor) else data.shape
     if tuple(shape) != tuple(x0.shape[1:]):
         raise BadInput(f"one of the data has the shape {tuple(shape)}, a state of the start {tuple(x0.shape[1:])}")
-    _check_returned(energy, x0[:2])
+    _check_returned(energy, x0[:batch])
 
 
 def _check_returned(energy: Energy | Slope, x: Tensor) -> None:
     """A network that returns (B, 1) would fail at the first look, hundreds of steps later."""
-    name, expected = ("energy", x.shape[:1]) if callable(energy) else ("gradient", x.shape)
+    name, expected = ("energy", x.shape[:1]) if is_energy(energy) else ("gradient", x.shape)
     with frozen(cast(Energy, energy), walking=False):
-        if callable(energy):
+        if is_energy(energy):
             with torch.no_grad():
-                seen = energy(x)
+                seen = cast(Energy, energy)(x)
         else:
-            seen = energy.gradient(x)
+            seen = cast(Slope, energy).gradient(x)
     if not isinstance(seen, Tensor) or seen.shape != expected:
         got = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
         wanted = f"a tensor of the shape {tuple(expected)}"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.data import Batches
-from ebmlife.energy import Energy
+from ebmlife.errors import BadInput
 from ebmlife.langevin import Info, langevin
 from ebmlife.learner import Learner
 from ebmlife.loop import Loop, Report
@@ -172,8 +172,29 @@ class LowestEnergy(nn.Module):
         f = torch.as_tensor(self.net(self.diffusion("a", level, x) * x, level))
         return f / self.diffusion("step", level, f).square()
 
-    def given(self, noisy: Tensor) -> Energy:
-        level = torch.zeros(len(noisy), dtype=torch.int64, device=noisy.device)
-        conditional = Conditional(self.net, self.diffusion, level, noisy)
-        scale = self.diffusion("a", level, noisy) / conditional.step
-        return lambda x: conditional(scale * x)
+    def given(self, noisy: Tensor) -> "Held":
+        return Held(self, noisy)
+
+    def noisier(self, x: Tensor, *, noise: Noise) -> Tensor:
+        """What the lowest level is given of data x: diffused to that level, and on to the next."""
+        level, at = torch.zeros(len(x), dtype=torch.int64, device=x.device), self.diffusion
+        diffused = at("kept", level, x) * x + at("spread", level, x) * noise(x)
+        return at("step_a", level, x) * diffused + at("sigma", level, x) * noise(x)
+
+
+class Held(nn.Module):
+    """E(x) = f(a x, 0) / s_0^2 + |noisy - a x|^2 / (2 sigma_0^2): every state has a noisy image of its own."""
+
+    noisy: Tensor
+
+    def __init__(self, lowest: LowestEnergy, noisy: Tensor) -> None:
+        super().__init__()
+        self.lowest = lowest
+        self.register_buffer("noisy", noisy)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) != len(self.noisy):
+            raise BadInput(f"{len(self.noisy)} chains, each given an image, walk together, not {len(x)} of them")
+        level, at = torch.zeros(len(x), dtype=torch.int64, device=x.device), self.lowest.diffusion
+        off = (self.noisy - at("a", level, x) * x) / at("sigma", level, x)
+        return torch.as_tensor(self.lowest(x)) + off.square().flatten(1).sum(1) / 2

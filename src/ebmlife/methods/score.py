@@ -75,6 +75,8 @@ class ScoreEnergy(nn.Module):
     one.
     """
 
+    conservative = False
+
     def __init__(self, net: nn.Module, sigma: float) -> None:
         super().__init__()
         self.net, self.sigma = net, sigma

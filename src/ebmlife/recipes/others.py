@@ -76,9 +76,11 @@ def digits_glow() -> dict[str, Any]:
 def digits_recovery() -> dict[str, Any]:
     """EBMs of digits given noisier digits, by recovery likelihood with six levels: minutes on two cores.
 
-    Chains walk on the lowest level's energy, as the paper examines Gao et al.'s T6.
+    Chains walk on the lowest level's energy; with `--conditional` each is held to a noisier image of its start, as the
+    paper examines Gao et al.'s T6.
 
         ebmlife train digits-recovery --out runs/digits-recovery
+        ebmlife exam runs/digits-recovery --conditional
     """
     return {
         "method": "recovery",
