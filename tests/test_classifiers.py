@@ -95,6 +95,13 @@ def test_wrong_names_are_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_layers_without_a_shape_are_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module(tmp_path, monkeypatch, "def make():\n    return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))")
+    with pytest.raises(BadInput, match=r"of_my_own:make: some parameters have no shape yet .*; call the module once"):
+        classifiers.find("of_my_own:make")
+
+
 def test_classifiers_that_do_not_fit_are_named() -> None:
     scaled = classifiers.Scaled(Echo(), classes=4, size=2, mean=(0.5,), std=(0.5,))
     x = torch.zeros(3, 1, 5, 5)

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
 
 from ebmlife import build
 from ebmlife.calls import find_call, is_call
@@ -94,6 +95,8 @@ def _called(name: str) -> nn.Module:
     made = find_call(name)()
     if not isinstance(made, nn.Module):
         raise BadInput(f"{name} must return an nn.Module, not {type(made).__name__}")
+    if any(is_lazy(held) for held in (*made.parameters(), *made.buffers())):
+        raise BadInput(f"{name}: some parameters have no shape yet (lazy layers); call the module once with an image")
     said = (getattr(made, attribute, None) for attribute in ("classes", "num_classes"))
     counted = (module.out_features for module in reversed(list(made.modules())) if isinstance(module, nn.Linear))
     classes = next((count for count in (*said, *counted) if isinstance(count, int)), None)

@@ -119,7 +119,8 @@ class Smooth(Full):
 
     def kinks(self, energy: Energy, x: Tensor) -> int:
         """How many softplus stands for, in one Hessian product at x."""
-        with _Softened(self.beta) as softened:
+        softened = _Softened(self.beta)
+        with softened:
             curvature(energy, x, torch.zeros_like(x))
         return softened.count
 

@@ -44,6 +44,12 @@ def test_what_lies_within_reach_of_the_boundary_is_broken_and_nothing_else(gradi
     assert offset.max() <= radius * (1 + 1e-5)
 
 
+def test_a_threat_may_be_text() -> None:
+    x, y = images(4)
+    records = [evaluate(defended(), x, y, threat=threat, **SMALL) for threat in ("linf:8/255", Threat("linf", 8 / 255))]
+    assert same(*records)
+
+
 def test_in_l2_too() -> None:
     """Over d pixels, an L2 ball of radius r moves the mean by 2 r / sqrt(d)."""
     x, y = images(10)
@@ -460,6 +466,12 @@ class Two(Linear):
         (defended(), X, Y, {"verify": 3}, "at least the 4 replicas"),
         (defended(), X, Y, {"replicas": 0}, "replicas must be at least 1"),
         (defended(), X, Y, {"steps": -1}, "steps of at least 0"),
+        (defended(), X, Y, {"steps": 2.5}, "steps of an attack must be a whole number, got 2.5"),
+        (defended(), X, Y, {"verify": "16"}, "verify of an attack must be a whole number, got '16'"),
+        (defended(), X, Y, {"group": 2.0}, "group of an attack must be a whole number, got 2.0"),
+        (defended(), X, Y, {"step_size": "2/255"}, "the step_size of an attack is a number .* got '2/255'"),
+        (defended(), X, Y, {"threat": "linf"}, "such as linf:8/255"),
+        (defended(), X, Y, {"threat": 8 / 255}, "a threat is a Threat or its text, such as 'linf:8/255', got 0.03"),
         (defended(), X, Y, {"step_size": 0.0}, "step_size of an attack must be above 0"),
         (defended(), X, Y, {"step_size": 2.0}, "step_size 2 leads across the whole ball of linf:0.1; .* give 2/255"),
         (defended(), X, Y, {"threat": Threat("l2", 128)}, "radius 128 of an l2 threat: .* at most 4 apart"),

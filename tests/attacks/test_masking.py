@@ -72,7 +72,7 @@ def test_a_confident_classifier_is_not_taken_for_a_masked_one() -> None:
 
 def test_the_largest_radius_is_named_as_it_is() -> None:
     x, y = images(6)
-    checks = check_masking(defended(step_size=1e-3), x, y, threat=Threat("linf", 0.6), **SMALL)
+    checks = check_masking(defended(step_size=1e-3), x, y, threat="linf:0.6", **SMALL)
     assert "at 0.6; expected about 0" in checks[1].reason
     assert "at 0.5" in checks[0].reason
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -99,3 +101,10 @@ def test_mistakes(text: str, said: str) -> None:
 
 def test_an_l2_radius_may_be_large() -> None:
     assert Threat("l2", 3.0).radius == 3.0
+
+
+@pytest.mark.parametrize("radius", ["8/255", None, [0.1]])
+def test_a_radius_is_a_number(radius: Any) -> None:
+    with pytest.raises(BadInput, match=r"the radius of a threat is a number, got .*; Threat.parse reads text") as error:
+        Threat("linf", radius)
+    assert "\n" not in str(error.value)

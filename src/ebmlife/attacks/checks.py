@@ -42,8 +42,17 @@ def attack(
     _energy(robust, x)
 
 
+def whole(**counts: object) -> None:
+    """BadInput for the first that is no whole number; None is for a default."""
+    for name, count in counts.items():
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
+            raise BadInput(f"{name} of an attack must be a whole number, got {count!r}")
+
+
 def lengths(threat: Threat, step_size: float, x: Tensor) -> None:
     """The step and the radius of an attack, both in pixels of [0, 1]; whoever counts in 255 levels is told."""
+    if not isinstance(step_size, int | float):
+        raise BadInput(f"the step_size of an attack is a number in pixels of [0, 1], got {step_size!r}")
     if not step_size > 0:
         raise BadInput(f"the step_size of an attack must be above 0, got {step_size}")
     if step_size > 2 * threat.radius:
@@ -113,7 +122,7 @@ def _right(robust: DefendedClassifier, x: Tensor, y: Tensor) -> None:
     if len(x) < _ENOUGH:
         return
     at_once = robust.purifier.batch
-    for seen, known in zip(x.split(at_once), y.split(at_once), strict=True):
+    for seen, known in zip(torch.split(x, at_once), torch.split(y, at_once), strict=True):
         if (robust.classify(seen).argmax(1).cpu() == known.cpu()).any():
             return  # most often at the first few
     raise BadInput(

@@ -31,7 +31,7 @@ def evaluate(
     x: Tensor,
     y: Tensor,
     *,
-    threat: Threat,
+    threat: Threat | str,  # or its text: "linf:8/255"
     steps: int = 50,  # N in the paper
     step_size: float | None = None,  # alpha in the paper, in pixels of [0, 1]; None: a quarter of the radius
     replicas: int | None = None,  # H_adv in the paper; None: those of the model
@@ -99,7 +99,7 @@ def _settled(
     y: Tensor,
     ids: Sequence[int],
     *,
-    threat: Threat,
+    threat: Threat | str,
     steps: int,
     step_size: float | None,
     replicas: int | None,
@@ -112,6 +112,8 @@ def _settled(
 ) -> tuple["_Attack", dict[str, Any]]:
     """The attack, and the settings that it is known by, the size of its groups among them."""
     robust = model if isinstance(model, DefendedClassifier) else undefended(model)
+    threat = Threat.of(threat)
+    checks.whole(steps=steps, replicas=replicas, verify=verify, evaluations=evaluations, seed=seed, group=group)
     step_size = threat.radius / 4 if step_size is None else step_size
     replicas = robust.replicas if replicas is None else replicas
     at_least(1, "attack", replicas=replicas, verify=verify, evaluations=evaluations)

@@ -58,7 +58,7 @@ def check_masking(
     x: Tensor,
     y: Tensor,
     *,
-    threat: Threat,
+    threat: Threat | str,
     steps: int = 50,
     replicas: int | None = None,
     verify: int = 128,
@@ -68,6 +68,7 @@ def check_masking(
     """Attacks again with other radii, more steps, more replicas and no knowledge of the defence, and looks at the
     gradient's way back along the chain; each check says pass or fail and why."""
     checks.masking(robust, x)
+    threat = Threat.of(threat)
     replicas = robust.replicas if replicas is None else replicas
     base = {"threat": threat, "steps": steps, "replicas": replicas, "verify": verify}
 

@@ -26,6 +26,10 @@ class Threat:
     def __post_init__(self) -> None:
         if self.norm not in _NORMS:
             raise BadInput(f"unknown norm {self.norm!r} of a threat{nearest(str(self.norm), _NORMS)}")
+        if not isinstance(self.radius, int | float):
+            raise BadInput(
+                f"the radius of a threat is a number, got {self.radius!r}; Threat.parse reads text such as 'linf:8/255'"
+            )
         if not 0 < self.radius < float("inf"):
             raise BadInput(f"the radius of a threat must be above 0 and finite, got {self.radius}")
         if self.norm == "linf" and self.radius > 1:
@@ -41,6 +45,13 @@ class Threat:
         if not colon:
             raise BadInput(f"threat {text!r}: expected a norm and a radius, such as linf:8/255 or l2:0.5")
         return cls(norm, length(radius))  # type: ignore[arg-type]  # the constructor checks the norm
+
+    @classmethod
+    def of(cls, threat: "Threat | str") -> "Threat":
+        """A threat as it is, or from its text."""
+        if not isinstance(threat, Threat | str):
+            raise BadInput(f"a threat is a Threat or its text, such as 'linf:8/255', got {threat!r}")
+        return cls.parse(threat) if isinstance(threat, str) else threat
 
     def __str__(self) -> str:
         levels = self.radius * 255
