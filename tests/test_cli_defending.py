@@ -1,6 +1,7 @@
 """`ebmlife purify` and `ebmlife attack` as a user meets them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from test_cli import Capture, fails, tree, words, works
 
 from ebmlife import pictures
 from ebmlife.attacks import Examples, Record
+from ebmlife.cli import main
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
 from ebmlife.run import read_recipe
@@ -43,9 +45,34 @@ def test_purify_writes_an_image_for_each_file(run: Path, files: list[Path], tmp_
         assert (image.size, image.mode) == ((8, 8), "L")
     said = capsys.readouterr().out
     assert "3 images after 5 Langevin steps" in said
+    assert "note" not in said
     assert "steps 0, 1, 2, 3, 4, 5" in said
     with Image.open(tmp_path / "out" / "strip.png") as strip:
         assert strip.size == (2 + 6 * 50, 2 + 3 * 50)
+
+
+def test_images_that_are_cut_and_resized_are_noted(
+    run: Path, files: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    for name, size in (("wide", (16, 8)), ("large", (16, 16))):
+        Image.new("L", size, "gray").save(tmp_path / f"{name}.png")
+    made = [*files, tmp_path / "wide.png", tmp_path / "large.png"]
+    works("purify", run, *made, "--out", tmp_path / "out", "--steps", "1")
+    said = capsys.readouterr().out
+    assert "note: 2 of 5 images are not 8x8: cut to their centre square and resized to it" in said
+
+
+def test_a_strip_has_as_many_rows_as_its_help_says(
+    run: Path, files: list[Path], tmp_path: Path, capsys: Capture
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["purify", "--help"])
+    assert "strip.png too: the first 16 images, a row for each" in " ".join(capsys.readouterr().out.split())
+    many = [shutil.copy(files[0], tmp_path / f"{i}.png") for i in range(17)]
+    works("purify", run, *many, "--out", tmp_path / "out", "--steps", "1", "--strip")
+    assert "note: the strip is of the first 16 images" in capsys.readouterr().out
+    with Image.open(tmp_path / "out" / "strip.png") as strip:
+        assert strip.size == (2 + 2 * 50, 2 + 16 * 50)
 
 
 def test_no_steps_leave_the_images_as_they_are(run: Path, files: list[Path], tmp_path: Path) -> None:

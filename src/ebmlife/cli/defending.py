@@ -28,7 +28,9 @@ def register(command: Command) -> None:
     purify.add_argument("files", type=Path, nargs="+", metavar="FILES")
     purify.add_argument("--out", type=Path, required=True, help="a new folder for the cleaned images")
     purify.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
-    purify.add_argument("--strip", action="store_true", help="strip.png too: a row for each image, growing old")
+    purify.add_argument(
+        "--strip", action="store_true", help=f"strip.png too: the first {_STRIP} images, a row for each, growing old"
+    )
     add_model_options(purify)
 
 
@@ -60,6 +62,7 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
     names = _names(options.files, options.out)
     purifier = make_purifier(model, options.steps)
     x = torch.stack([_decoded(file, model) for file in options.files]).to(model.device)
+    _note_sizes(options.files, model.shape[1])
     seeds = [mixed(options.seed, f"file {i}") for i in range(len(x))]
     purified = purifier(x, seeds=seeds)
     with whole(options.out) as unfinished:
@@ -70,6 +73,8 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
             _strip(purifier, x[:_STRIP], seeds[:_STRIP]).save(unfinished / "strip.png")
     print(f"{len(x)} images after {purifier.steps} Langevin steps: {options.out}")
     if options.strip:
+        if len(x) > _STRIP:
+            print(f"note: the strip is of the first {_STRIP} images")
         print(f"strip at steps {', '.join(map(str, _marks(purifier.steps)))}: {options.out / 'strip.png'}")
     return 0
 
@@ -90,6 +95,19 @@ def _names(files: Sequence[Path], out: Path) -> list[str]:
 def _decoded(file: Path, model: Model) -> Tensor:
     channels, size, _ = model.shape
     return from_bytes(torch.from_numpy(decode(file, size=size, channels=channels).copy()))
+
+
+def _note_sizes(files: Sequence[Path], size: int) -> None:
+    """Whoever cleans photographs gets small squares back, and should know why."""
+    others = sum(_size(file) != (size, size) for file in files)
+    if others:
+        of_model = f"{size}x{size}"
+        print(f"note: {others} of {len(files)} images are not {of_model}: cut to their centre square and resized to it")
+
+
+def _size(file: Path) -> tuple[int, int]:
+    with Image.open(file) as image:
+        return image.size
 
 
 def _strip(purifier: Purifier, x: Tensor, seeds: Sequence[int]) -> Image.Image:
