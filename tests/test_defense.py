@@ -153,6 +153,27 @@ def test_no_images_have_no_logits_of_as_many_classes() -> None:
     assert leaf.grad.shape == leaf.shape
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_images_of_255_levels_are_refused(dtype: torch.dtype) -> None:
+    purifier = Purifier(gaussian(0.5), steps=2, step_size=0.1)
+    levels = (255 * torch.rand(2, 1, 3, 3)).to(dtype)
+    for wrong in (
+        lambda: purifier(levels),
+        lambda: purifier.trajectory(levels, at=[1], seeds=[0, 1]),
+        lambda: DefendedClassifier(Sum(), purifier)(levels),
+        lambda: undefended(Sum())(levels),
+    ):
+        with pytest.raises(BadInput, match=r"images are in \[-1, 1\], got values up to .*; scale pixels by"):
+            wrong()
+
+
+def test_states_a_little_outside_are_not() -> None:
+    """Walked ones, and noise that walks begin at."""
+    purifier = Purifier(gaussian(0.5), steps=2, step_size=0.1)
+    assert purifier(5 * torch.ones(2, 1, 3, 3)).isfinite().all()
+    assert purifier(torch.zeros(0, 1, 3, 3)).shape == (0, 1, 3, 3)
+
+
 def test_a_purification_that_diverges_says_so() -> None:
     steep = lambda x: x.flatten(1).pow(4).sum(1) * 1e8  # noqa: E731
     with pytest.raises(Diverged, match="not finite after 20 steps"):

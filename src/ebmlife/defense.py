@@ -15,6 +15,7 @@ from ebmlife.gradients import Gradient, Passage
 from ebmlife.langevin import langevin
 from ebmlife.randomness import Lanes, mixed
 
+_FAR = 10.0  # walked states and noise are well within, pixels of 0 to 255 well beyond
 _WIDTH = 8  # chains of a lane: enough that drawing its noise costs little more than drawing that of all chains at once
 
 
@@ -55,6 +56,7 @@ class Purifier(nn.Module):
 
     def forward(self, x: Tensor, *, seeds: Sequence[int] | None = None) -> Tensor:
         """One chain from each image; `seeds`: one for each image, in place of new ones."""
+        _refuse_levels(x)
         purified = torch.empty_like(x, memory_format=torch.contiguous_format)
         for part in self.parts(self.seeds(len(x)) if seeds is None else seeds, replicas=1):
             rows = [lane.image for lane in part]
@@ -87,6 +89,7 @@ class Purifier(nn.Module):
 
     def trajectory(self, x: Tensor, *, at: Sequence[int], seeds: Sequence[int]) -> Tensor:
         """(len(at), B, ...): the states after those numbers of steps, in order, on the way that `forward` goes."""
+        _refuse_levels(x)
         found = [torch.empty_like(x) for _ in at]
         for part in self.parts(seeds, replicas=1):
             rows = [lane.image for lane in part]
@@ -128,6 +131,7 @@ class DefendedClassifier(nn.Module):
 
     def forward(self, x: Tensor, *, replicas: int | None = None, seeds: Sequence[int] | None = None) -> Tensor:
         """Logits (B, classes); `replicas` in place of its own number, `seeds` (one for each image) of new ones."""
+        _refuse_levels(x)
         if seeds is None:
             known = self.gradient.known_noise and self.purifier.seed is None
             seeds = [0] * len(x) if known else self.purifier.seeds(len(x))
@@ -186,6 +190,13 @@ class _Defended(torch.autograd.Function):
             for lane, slope in _by_lane(part, robust.gradient(passage, _starts(v, part) / ctx.replicas)):
                 pulled[lane.image] += slope.sum(0)
         return pulled, None, None, None
+
+
+def _refuse_levels(x: Tensor) -> None:
+    """Images of 0 to 255 would be purified to nothing, and no error would tell."""
+    most = x.detach().abs().max().item() if x.numel() else 0.0
+    if most > _FAR:
+        raise BadInput(f"images are in [-1, 1], got values up to {most:g}; scale pixels by x / 127.5 - 1")
 
 
 def _starts(x: Tensor, part: Sequence[Lane]) -> Tensor:
