@@ -111,6 +111,17 @@ def test_recipes_lists_every_name_with_what_it_is(capsys: Capture) -> None:
         assert said
 
 
+@pytest.mark.parametrize(
+    ("name", "flag"), [("digits-midrun", "no-anneal"), ("digits-longrun", "one-bank"), ("digits-shortrun", "coop")]
+)
+def test_a_variant_is_a_flag_of_its_recipe(capsys: Capture, name: str, flag: str) -> None:
+    shown = []
+    for words in ([name, f"--{flag}", "--seed", "3"], [f"{name}-{flag}", "--seed", "3"]):
+        works("show", *words)
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+
+
 def test_show_prints_the_whole_recipe_and_its_hash(capsys: Capture) -> None:
     works("show", "digits-shortrun", "--langevin.steps", "50", "--flip", "--optimizer.ema=0.5", "--data-noise", "0.25")
     text, code = capsys.readouterr().out.rsplit("\nhash ", 1)

@@ -30,7 +30,17 @@ def register(command: Command) -> None:
 
 
 def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
-    return build.resolve(override(build.resolve(recipes.get(options.name)), changes))
+    name, fields = _varied(options.name, changes)
+    return build.resolve(override(build.resolve(recipes.get(name)), fields))
+
+
+def _varied(name: str, changes: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """`NAME --no-anneal` is the recipe NAME-no-anneal, and so on with all that there are."""
+    for field, value in changes.items():
+        variant = f"{name}-{field.replace('_', '-')}"
+        if value == "true" and variant in recipes.names():
+            return variant, {other: changes[other] for other in changes if other != field}
+    return name, changes
 
 
 def _recipes(options: argparse.Namespace, changes: dict[str, str]) -> int:
