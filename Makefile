@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision results-defense results-defense-cifar10 results-imagenet results-density \
+        results-stability results-precision results-defense results-defense-digits results-defense-cifar10 \
+        results-defense-imagenet results-density \
         results-density-toys results-density-digits results-density-cifar10 results-troubleshooting face docs check format
 
 help:
@@ -12,7 +13,8 @@ help:
 	@echo "make test-full   one update of every experiment of the paper at full size (gigabytes)"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
-	@echo "make results-density    the runs behind docs/results/density.md (resumable)"
+	@echo "make results-defense    those behind docs/results/defense.md: -digits, -cifar10 and -imagenet make one part each"
+	@echo "make results-density    those behind docs/results/density.md: -toys, -digits and -cifar10 likewise"
 	@echo "make docs    the documentation as a site, in site/"
 	@echo "make check   lint, formatting and types"
 	@echo "make setup   only the set-up: .venv with the package and its tools"
@@ -52,13 +54,15 @@ results-stability: setup
 	$(BIN)/python results/stability.py digits
 	$(BIN)/python results/stability.py cifar10
 
-results-defense: setup
+results-defense: results-defense-digits results-defense-cifar10 results-defense-imagenet
+
+results-defense-digits: setup
 	$(BIN)/python results/defense.py digits
 
 results-defense-cifar10: setup
 	$(BIN)/python results/defense.py cifar10
 
-results-imagenet: setup
+results-defense-imagenet: setup
 	$(BIN)/python results/imagenet.py
 
 results-density: results-density-toys results-density-digits results-density-cifar10

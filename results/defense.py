@@ -186,8 +186,8 @@ def rows_of_images(found: dict[Piece, Record], piece: Piece) -> Tensor:
 def write(found: dict[Piece, Record]) -> None:
     one = Piece()
     how = (
-        f"Command: `make results-defense`. {one.images} test digits spread over all 297 (50 for `full` and `smooth`), "
-        f"linf radius {one.radius:g}\nof pixels in [0, 1], {one.steps} attack steps of a quarter of it, "
+        f"Command: `make results-defense-digits`. {one.images} test digits spread over all 297 (50 for `full` and "
+        f"`smooth`), linf radius {one.radius:g}\nof pixels in [0, 1], {one.steps} attack steps of a quarter of it, "
         f"{one.replicas} replicas (4 for `full` and `smooth`), breaks verified by\n{one.verify}, K = {one.k}, seed 0. "
         "Verified accuracies with Wilson's 95 % intervals over images."
     )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from density_digits import RUNS, at, examined
+from density_digits import RUNS, at, ebmlife_exam
 from rich.console import Console
 from shortrun_cifar10 import RUNS as SHORTRUN
 from tables import RESULTS, replace
@@ -22,7 +22,7 @@ from ebmlife.exam.verdict import MIDRUN
 PAGE = RESULTS / "density.md"
 PRIOR = Path("runs/cifar10-prior-small")  # where its recipe's readers look for it
 MODELS = {"prior": "cifar10-prior-small", "longrun": "cifar10-longrun-small", "shortrun": "cifar10-shortrun-small"}
-STEPS, CHAINS = 20_000, 128
+STEPS, CHAINS = 20_000, 64
 MARKS = (100, MIDRUN, 10_000, STEPS)
 PLACES = {"prior": PRIOR, "longrun": RUNS / MODELS["longrun"], "shortrun": SHORTRUN / MODELS["shortrun"]}
 
@@ -36,7 +36,7 @@ def row(name: str, folder: Path, cycle: LifeCycle) -> str:
 
 def make(name: str, console: Console) -> None:
     folder = trained(PLACES[name], chosen(MODELS[name]), console)
-    examined(folder, folder / "exam", steps=STEPS, chains=CHAINS, more=())
+    ebmlife_exam(folder, folder / "exam", "--steps", STEPS, "--chains", CHAINS)
 
 
 def write() -> None:

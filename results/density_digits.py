@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -25,37 +26,61 @@ from ebmlife.exam.verdict import MIDRUN
 from ebmlife.pictures import Panel
 
 RUNS, PAGE, PRIOR = Path("runs/results/density"), RESULTS / "density.md", Path("runs/digits-prior")
-MODELS = {
-    "longrun": "digits-longrun",
-    "shortrun": "digits-shortrun",
-    "midrun": "digits-midrun",
-    "longrun, no annealing": "digits-longrun-no-anneal",
-    "longrun, no prior": "digits-longrun-no-prior",
-    "longrun, one bank": "digits-longrun-one-bank",
-    "Glow": "digits-glow",
-    "score model": "digits-score",
-    "recovery likelihood": "digits-recovery",
-}
-SCORES = ("digits-score",)  # a slope and no energy
+STEPS = 100_000
 MORE = ("--basins", "--outliers")  # what can be asked of an energy
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """One exam. The ablations have fewer chains than the model that they are of, and those without a compiled
+    program fewer still."""
+
+    recipe: str
+    chains: int
+    more: tuple[str, ...] = MORE
+    name: str = "exam"
+
+    @property
+    def run(self) -> Path:
+        return RUNS / self.recipe
+
+    @property
+    def out(self) -> Path:
+        return self.run / self.name
+
+    @property
+    def over(self) -> bool:
+        last = "outliers.json" if "--outliers" in self.more else "life-cycle.json"
+        return (self.out / last).exists()
+
+
+SITTINGS = {
+    "longrun": Sitting("digits-longrun", 256),
+    "shortrun": Sitting("digits-shortrun", 128),
+    "midrun": Sitting("digits-midrun", 128),
+    "longrun, no annealing": Sitting("digits-longrun-no-anneal", 128),
+    "longrun, no prior": Sitting("digits-longrun-no-prior", 128),
+    "longrun, one bank": Sitting("digits-longrun-one-bank", 128),
+    "Glow": Sitting("digits-glow", 32),
+    "score model": Sitting("digits-score", 32, more=()),  # a slope and no energy
+    "recovery likelihood": Sitting("digits-recovery", 32),
+    "the same, given noisier images": Sitting("digits-recovery", 32, more=("--conditional",), name="exam-conditional"),
+}
 LENGTHS = ("shortrun", "midrun", "longrun")
-STEPS, CHAINS = 100_000, 256
-FEWER = {"digits-glow": 64, "digits-score": 64, "digits-recovery": 64}  # chains of those that step 3 to 12 times slower
-MILLION, LONG_STEPS, LONG_CHAINS = "million", 1_000_000, 16  # the longrun model once more
-FAR = RUNS / MODELS["longrun"] / "exam-million"
+MILLION = Sitting("digits-longrun", 16, more=(), name="exam-million")  # the longrun model once more
+LONG_STEPS = 1_000_000
 
 
-def examined(
-    folder: Path, out: Path, *, steps: int = STEPS, chains: int = CHAINS, more: Sequence[str] = MORE
-) -> LifeCycle:
+def examined(sitting: Sitting, *, steps: int = STEPS) -> None:
     """The exam of a run, chains from data; one that is there is not asked for again."""
-    if (out / "life-cycle.json").exists() and (not more or (out / "outliers.json").exists()):
-        return record.load(out)
-    size = ["--steps", str(steps), "--chains", str(chains), "--start", "data"]
-    code = ebmlife(["exam", str(folder), "--out", str(out), *size, *more])
+    if not sitting.over:
+        ebmlife_exam(sitting.run, sitting.out, "--steps", steps, "--chains", sitting.chains, *sitting.more)
+
+
+def ebmlife_exam(run: Path, out: Path, *options: object) -> None:
+    code = ebmlife(["exam", str(run), "--out", str(out), "--start", "data", *map(str, options)])
     if code or not (out / "life-cycle.json").exists():
         raise SystemExit(code or "stopped and saved; the same command goes on")
-    return record.load(out)
 
 
 def at(cycle: LifeCycle, name: str, step: int) -> float:
@@ -71,16 +96,16 @@ def kinds(cycle: LifeCycle) -> str:
     return " ".join(map(str, digits_classifier()(cycle.states).argmax(1).bincount(minlength=10).tolist()))
 
 
-def row(name: str, recipe: str) -> str:
-    folder = RUNS / recipe
-    if said := divergence(folder):
-        return f"| {name} | `{recipe}` | {said} |"
-    cycle = record.load(folder / "exam")
+def row(name: str, sitting: Sitting) -> str:
+    if said := divergence(sitting.run):
+        return f"| {name} | `{sitting.recipe}` | {said} |"
+    cycle = record.load(sitting.out)
     early, late = at(cycle, "distance", MIDRUN), at(cycle, "distance", STEPS)
-    outliers = {} if recipe in SCORES else json.loads((folder / "exam" / "outliers.json").read_text())["auroc"]
+    asked = sitting.out / "outliers.json"
+    outliers = json.loads(asked.read_text())["auroc"] if asked.exists() else {}
     cells = [
         f"{name}",
-        f"`{recipe}`",
+        f"`{sitting.recipe}`",
         f"{cycle.settings['chains']}",
         f"{early:.1f}",
         f"{late:.1f}",
@@ -90,9 +115,9 @@ def row(name: str, recipe: str) -> str:
         f"{at(cycle, 'contrast', STEPS):.3f}",
         kinds(cycle),
         f"{cycle.verdict}, {cycle.stable_until:,}",
-        " / ".join(f"{value:.2f}" for value in outliers.values()) or "no energy",
-        f"{minutes(folder):.1f}",
-        f"`{build.load(folder).recipe.hash}`",
+        " / ".join(f"{value:.2f}" for value in outliers.values()) or "-",
+        f"{minutes(sitting.run):.1f}",
+        f"`{build.load(sitting.run).recipe.hash}`",
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -126,9 +151,10 @@ def draw(cycles: dict[str, LifeCycle]) -> None:
 def further(cycle: LifeCycle) -> str:
     steps = (MIDRUN, STEPS, LONG_STEPS)
     distances = ", ".join(f"{at(cycle, 'distance', step):.1f} at {step:,} steps" for step in steps)
+    low, high = cycle.ranges["distance"]
     return (
-        f"The longrun model once more, {LONG_CHAINS} chains: `{cycle.settings['distance']}` is {distances}; verdict "
-        f"{cycle.verdict}, stable to {cycle.stable_until:,}."
+        f"The longrun model once more, {MILLION.chains} chains: `{cycle.settings['distance']}` is {distances}\n"
+        f"(of data: {low:.0f} to {high:.0f}); verdict {cycle.verdict}, stable to {cycle.stable_until:,}."
     )
 
 
@@ -138,42 +164,37 @@ def divergence(folder: Path) -> str:
     return said.read_text().strip() if said.exists() else ""
 
 
-def make(recipe: str, console: Console) -> None:
+def make(sitting: Sitting, console: Console) -> None:
     """Trained and examined; a training that diverges is a result as any other."""
-    folder = RUNS / recipe
-    if not divergence(folder):
+    if not divergence(sitting.run):
         try:
-            trained(folder, chosen(recipe), console)
-            chains = FEWER.get(recipe, CHAINS)
-            examined(folder, folder / "exam", chains=chains, more=() if recipe in SCORES else MORE)
+            trained(sitting.run, chosen(sitting.recipe), console)
+            examined(sitting)
         except Diverged as reason:
             console.print(str(reason), markup=False, highlight=False)
-            (folder / "diverged.txt").write_text(f"{reason}\n")
+            (sitting.run / "diverged.txt").write_text(f"{reason}\n")
 
 
 def write() -> None:
     """Down what is there."""
-    known = {name: recipe for name, recipe in MODELS.items() if judged(recipe) or divergence(RUNS / recipe)}
-    cycles = {name: record.load(RUNS / recipe / "exam") for name, recipe in known.items() if judged(recipe)}
+    known = {name: sitting for name, sitting in SITTINGS.items() if sitting.over or divergence(sitting.run)}
+    cycles = {name: record.load(sitting.out) for name, sitting in known.items() if sitting.over}
     if cycles:
         draw(cycles)
         replace(PAGE, "digits table", table([row(*each) for each in known.items()], next(iter(cycles.values()))))
-    if (FAR / "life-cycle.json").exists():
-        replace(PAGE, "digits million", further(record.load(FAR)))
-
-
-def judged(recipe: str) -> bool:
-    return (RUNS / recipe / "exam" / ("life-cycle.json" if recipe in SCORES else "outliers.json")).exists()
+    if MILLION.over:
+        replace(PAGE, "digits million", further(record.load(MILLION.out)))
 
 
 def main(names: Sequence[str]) -> None:
     console = Console()
     trained(PRIOR, chosen("digits-prior"), console)
-    for name in names or (*MODELS.values(), MILLION):
-        if name == MILLION:
-            examined(FAR.parent, FAR, steps=LONG_STEPS, chains=LONG_CHAINS)
-        else:
-            make(name, console)
+    for sitting in SITTINGS.values():
+        if sitting.recipe in names or not names:
+            make(sitting, console)
+            write()
+    if "million" in names or not names:
+        examined(MILLION, steps=LONG_STEPS)
         write()
 
 

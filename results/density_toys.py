@@ -113,14 +113,14 @@ def table(scores: dict[tuple[str, str], list[Scores]]) -> str:
         ]
         rows.append("| " + " | ".join(cells) + " |")
     entry = next(iter(scores.values()))[0]
-    floor = max(entry.sampling_floor for entries in scores.values() for entry in entries)
+    floors = {toy: entries[0].sampling_floor for (toy, _), entries in scores.items()}
     return (
         f"Command: `make results-density-toys`. Seeds {', '.join(map(str, SEEDS))}; {entry.updates} updates each; mean "
         "and 95 % interval over the seeds (Student's t,\n2 degrees of freedom).\n\n"
         "| toy, length | recipe | total variation | each seed | KL | worst mass | samples | minutes | recipe hashes |\n"
         "|---|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
         f'"Samples" is the total variation of {SAMPLES} samples, counted in {COARSE} x {COARSE} cells; as many draws '
-        f"from the truth score {floor:.3f}.\n"
+        f"from the truth score {', '.join(f'{floor:.3f} ({toy})' for toy, floor in floors.items())}.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""ImageNet at 224x224, the whole path of the paper's defence at reduced steps: `make results-imagenet`.
+"""ImageNet at 224x224, the whole path of the paper's defence at reduced steps: `make results-defense-imagenet`.
 
 The paper's energy (BigGAN's discriminator, width 48), its recipe and its preset, in front of EfficientNet-lite0, on a
 folder of images whose names begin with their class (000_tench.jpg): EBMLIFE_IMAGENET. That all of it runs is what it
@@ -73,7 +73,7 @@ def main() -> None:
     replace(
         RESULTS / "defense.md",
         "imagenet",
-        f"Commands, by `make results-imagenet`; seed 0, recipe `{recipe.hash}`:\n\n"
+        f"Commands, by `make results-defense-imagenet`; seed 0, recipe `{recipe.hash}`:\n\n"
         f"    ebmlife train imagenet224-midrun {' '.join(options({'data.folder': 'DATA', **TRAINING}))}\n"
         f"    ebmlife attack RUN {' '.join(options(attack))}\n\n"
         f"```\n{said}\n```",
