@@ -138,7 +138,7 @@ def cifar10_prior_small() -> dict[str, Any]:
         ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
     """
     return {
-        "updates": 3000,
+        "updates": 2000,
         "batch": 64,
         "data": part("cifar10"),
         "data_noise": 0.03,
@@ -148,7 +148,7 @@ def cifar10_prior_small() -> dict[str, Any]:
         "langevin": {"step_size": 0.02, "steps": 20},
         "start": part("data"),
         "chains": part("persistent", size=1280, rejuvenate=0.2),
-        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 2000", "ema": 0.995},
+        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 1500", "ema": 0.995},
         "sampling_steps": 100,
         "watch": {"pictures_every": 250},
         "checkpoint": {"every": 250},
@@ -158,19 +158,20 @@ def cifar10_prior_small() -> dict[str, Any]:
 @named
 @ablated
 def cifar10_longrun_small() -> dict[str, Any]:
-    """A longrun density of CIFAR-10 with a narrow network and chains from data: hours on two cores. Not trained yet.
+    """A longrun density of CIFAR-10 with a narrow network and chains from data: an hour or two on two cores.
 
-    As with digits, states are few, and few of them walk at a time, so that they grow old within hours: they mature for
-    5,000 steps.
+    As with digits, states are few, and few of them walk at a time, so that they grow old within an hour: they mature
+    for 10,000 steps.
 
         ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
         ebmlife train cifar10-longrun-small --out runs/cifar10-longrun-small
     """
     return cifar10_prior_small() | {
-        "updates": 4000,
+        "updates": 3000,
         "batch": 32,
         "prior": {"run": "runs/cifar10-prior-small"},
-        "chains": part("maturing", size=128, burn_in_size=32, mature=250),
-        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 1000, 3e-5 @ 2000, 1e-5 @ 3000", "ema": 0.998},
+        "chains": part("maturing", size=128, burn_in_size=32, mature=500),
+        "optimizer": {"learning_rate": "3e-4, 1e-4 @ 500, 3e-5 @ 1200, 1e-5 @ 2200", "ema": 0.998},
         "sampling_steps": 500,
+        "watch": {"pictures_every": 500},
     }
