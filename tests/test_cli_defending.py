@@ -264,6 +264,7 @@ def test_masking_checks_on_request(run: Path, tmp_path: Path, capsys: Capture) -
     checks = [line for line in lines if line.startswith(("pass  ", "FAIL  "))]
     assert len(checks) == 7
     assert checks[0] in (tmp_path / "out" / "table.txt").read_text()
+    assert not (tmp_path / "out" / "masking-bpda-k2" / "plain").exists()  # it is bpda-k2
 
 
 def test_data_without_a_test_part_are_noted(tmp_path: Path, capsys: Capture) -> None:

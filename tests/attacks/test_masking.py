@@ -127,6 +127,18 @@ def test_what_cannot_be_checked_is_said_before_any_attack(robust: DefendedClassi
     assert began == []
 
 
+def test_the_attack_that_is_checked_is_not_made_again(tmp_path: Path) -> None:
+    x, y = images(6)
+    options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
+    evaluate(defended(), x, y, folder=tmp_path / "bpda", **options)
+    checks, found = tmp_path / "checks", check_masking(defended(), x, y, **options)
+    assert check_masking(defended(), x, y, folder=checks, attacked=tmp_path / "bpda", **options) == found
+    assert (checks / "steps" / "record").is_dir()
+    assert not (checks / "plain").exists()
+    with pytest.raises(BadInput, match=r"bpda holds another attack \(seed: 0 -> 1\)"):
+        check_masking(defended(), x, y, folder=checks, attacked=tmp_path / "bpda", seed=1, **options)
+
+
 def test_what_checks_said_is_kept_by_name(tmp_path: Path) -> None:
     (tmp_path / "table.txt").write_text("table\n\nmasking of a-k1:\npass  x: 1\n\nmasking of b-k1:\nFAIL  x: 2\n")
     masking.keep(tmp_path, "b-k1", [masking.Check("x", True, "3")])

@@ -63,6 +63,7 @@ def check_masking(
     replicas: int | None = None,
     verify: int = 128,
     folder: Path | str | None = None,
+    attacked: Path | str | None = None,  # where this very attack is kept, so that it is not made again
     **options: Any,  # of `evaluate`
 ) -> list[Check]:
     """Attacks again with other radii, more steps, more replicas and no knowledge of the defence, and looks at the
@@ -74,10 +75,11 @@ def check_masking(
 
     def run(name: str, model: DefendedClassifier = robust, **changes: Any) -> Share:
         place = None if folder is None else Path(folder) / name
-        record: Record = evaluate(model, x, y, folder=place, **(options | base | changes))
+        record: Record = evaluate(model, x, y, **({"folder": place} | options | base | changes))
         return record.verified
 
-    plain, seed = run("plain"), options.get("seed", 0)
+    plain = run("plain") if attacked is None else run("plain", folder=attacked)
+    seed = options.get("seed", 0)
     unaware = Fixed(Transfer()) if robust.gradient.known_noise else Transfer()
     return [
         *_radii(plain, threat, tuple(x.shape[1:]), run),

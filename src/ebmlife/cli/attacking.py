@@ -211,8 +211,16 @@ def _check_masking(
     name: str, robust: DefendedClassifier, x: Tensor, y: Tensor, plan: _Plan, out: Path, ranks: Ranks
 ) -> None:
     with _Bar("masking", quiet=not ranks.first) as bar:
-        place = attacks.masking.place(out, name)
-        found = attacks.check_masking(robust, x, y, folder=place, watch=bar, ranks=ranks, **plan.attack)
+        found = attacks.check_masking(
+            robust,
+            x,
+            y,
+            folder=attacks.masking.place(out, name),
+            attacked=out / name,
+            watch=bar,
+            ranks=ranks,
+            **plan.attack,
+        )
     with ranks.together():
         if ranks.first:
             attacks.masking.keep(out, name, found)
