@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 from tables import RESULTS, replace
 from training import chosen, minutes, trained
@@ -26,17 +27,16 @@ from ebmlife.exam.verdict import MIDRUN
 from ebmlife.pictures import Panel
 
 RUNS, PAGE, PRIOR = Path("runs/results/density"), RESULTS / "density.md", Path("runs/digits-prior")
-STEPS = 100_000
+STEPS, CHAINS, FEW = 100_000, 128, 32  # few: of models without a compiled program
 MORE = ("--basins", "--outliers")  # what can be asked of an energy
 
 
 @dataclass(frozen=True)
 class Sitting:
-    """One exam. The ablations have fewer chains than the model that they are of, and those without a compiled
-    program fewer still."""
+    """One exam."""
 
     recipe: str
-    chains: int
+    chains: int = CHAINS
     more: tuple[str, ...] = MORE
     name: str = "exam"
 
@@ -55,16 +55,17 @@ class Sitting:
 
 
 SITTINGS = {
-    "longrun": Sitting("digits-longrun", 256),
-    "shortrun": Sitting("digits-shortrun", 128),
-    "midrun": Sitting("digits-midrun", 128),
-    "longrun, no annealing": Sitting("digits-longrun-no-anneal", 128),
-    "longrun, no prior": Sitting("digits-longrun-no-prior", 128),
-    "longrun, one bank": Sitting("digits-longrun-one-bank", 128),
-    "Glow": Sitting("digits-glow", 32),
-    "score model": Sitting("digits-score", 32, more=()),  # a slope and no energy
-    "recovery likelihood": Sitting("digits-recovery", 32),
-    "the same, given noisier images": Sitting("digits-recovery", 32, more=("--conditional",), name="exam-conditional"),
+    "longrun": Sitting("digits-longrun"),
+    "the same, more chains": Sitting("digits-longrun", 1024, more=(), name="exam-1024"),
+    "shortrun": Sitting("digits-shortrun"),
+    "midrun": Sitting("digits-midrun"),
+    "longrun, no annealing": Sitting("digits-longrun-no-anneal"),
+    "longrun, no prior": Sitting("digits-longrun-no-prior"),
+    "longrun, one bank": Sitting("digits-longrun-one-bank"),
+    "Glow": Sitting("digits-glow", FEW),
+    "score model": Sitting("digits-score", FEW, more=()),  # a slope and no energy
+    "recovery likelihood": Sitting("digits-recovery", FEW),
+    "the same, given noisier images": Sitting("digits-recovery", FEW, more=("--conditional",), name="exam-conditional"),
 }
 LENGTHS = ("shortrun", "midrun", "longrun")
 MILLION = Sitting("digits-longrun", 16, more=(), name="exam-million")  # the longrun model once more
@@ -138,14 +139,24 @@ def table(rows: list[str], some: LifeCycle) -> str:
 
 
 def draw(cycles: dict[str, LifeCycle]) -> None:
+    """Distances of as many chains side by side: curves of all EBMs, lives of the three lengths, lives of the others."""
+    alike = {name: cycle for name, cycle in cycles.items() if cycle.settings["chains"] == CHAINS}
+    if alike:
+        pictures.save(PAGE.with_name("density-digits-curves.png"), curves(alike))
+    lengths = {name: alike[name] for name in LENGTHS if name in alike}
+    others = {name: cycle for name, cycle in cycles.items() if cycle.settings["chains"] == FEW}
+    for file, lives in (("density-digits.png", lengths), ("density-digits-others.png", others)):
+        if lives:
+            pictures.save(PAGE.with_name(file), together(lives))
+
+
+def curves(cycles: dict[str, LifeCycle]) -> Image.Image:
     longest = max(cycles.values(), key=lambda cycle: len(cycle.steps))  # those that diverged have fewer
     steps, shown = longest.steps, []
     for figure in ("distance", "outside", "contrast"):
         lines = {name: [*cycle.figures[figure], *[None] * len(steps)][: len(steps)] for name, cycle in cycles.items()}
         shown.append(Panel(figure, lines, longest.ranges[figure], figure == "distance"))
-    pictures.save(PAGE.with_name("density-digits-curves.png"), pictures.panels(steps, shown, title="chains from data"))
-    if three := {name: cycles[name] for name in LENGTHS if name in cycles}:
-        pictures.save(PAGE.with_name("density-digits.png"), together(three))
+    return pictures.panels(steps, shown, title="chains from data")
 
 
 def further(cycle: LifeCycle) -> str:
