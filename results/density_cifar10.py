@@ -1,7 +1,7 @@
 """The figures of CIFAR-10 in docs/results/density.md, by real runs: `make results-density-cifar10`. Hours on two cores.
 
-A narrow prior and longrun energy, and the shortrun one for comparison. Stopped and called again, it goes on. Names of
-models as arguments make those alone; the page says all that is there.
+A narrow prior and longrun energy are trained; the shortrun energy of the zoo is there for comparison. Stopped and
+called again, it goes on. Names of models as arguments make those alone; the page says all that is there.
 """
 
 import sys
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from density_digits import RUNS, at, ebmlife_exam
 from rich.console import Console
-from shortrun_cifar10 import RUNS as SHORTRUN
 from tables import RESULTS, replace
 from training import chosen, minutes, trained
 
@@ -20,36 +19,46 @@ from ebmlife.exam.portrait import together
 from ebmlife.exam.verdict import MIDRUN
 
 PAGE = RESULTS / "density.md"
-PRIOR = Path("runs/cifar10-prior-small")  # where its recipe's readers look for it
-MODELS = {"prior": "cifar10-prior-small", "longrun": "cifar10-longrun-small", "shortrun": "cifar10-shortrun-small"}
+MODELS = {
+    "prior": "runs/cifar10-prior-small",  # where its recipe's readers look for it
+    "longrun": f"{RUNS}/cifar10-longrun-small",
+    "shortrun": "zoo:cifar10-shortrun-small",
+}
+LOADED = "zoo:"
 STEPS, CHAINS = 20_000, 64
 MARKS = (100, MIDRUN, 10_000, STEPS)
-PLACES = {"prior": PRIOR, "longrun": RUNS / MODELS["longrun"], "shortrun": SHORTRUN / MODELS["shortrun"]}
 
 
-def row(name: str, folder: Path, cycle: LifeCycle) -> str:
-    recipe = build.load(folder).recipe
+def place(name: str) -> Path:
+    return RUNS / f"cifar10-{name}-exam"
+
+
+def row(name: str, cycle: LifeCycle) -> str:
+    run = MODELS[name]
+    recipe = build.load(run).recipe
     cells = [name, f"`{recipe.name}`", *(f"{at(cycle, 'distance', step):.0f}" for step in MARKS)]
-    cells += [f"{at(cycle, figure, STEPS):.3f}" for figure in ("outside", "contrast", "variation")]
-    return "| " + " | ".join([*cells, f"{cycle.stable_until:,}", f"{minutes(folder):.0f}", f"`{recipe.hash}`"]) + " |"
+    cells += [f"{at(cycle, figure, STEPS):.3f}" for figure in ("outside", "contrast", "variation", "diversity")]
+    trained_for = "of the zoo" if run.startswith(LOADED) else f"{minutes(Path(run)):.0f}"
+    return "| " + " | ".join([*cells, f"{cycle.stable_until:,}", trained_for, f"`{recipe.hash}`"]) + " |"
 
 
 def make(name: str, console: Console) -> None:
-    folder = trained(PLACES[name], chosen(MODELS[name]), console)
-    ebmlife_exam(folder, folder / "exam", "--steps", STEPS, "--chains", CHAINS)
+    run = MODELS[name]
+    if not run.startswith(LOADED):
+        trained(Path(run), chosen(Path(run).name), console)
+    ebmlife_exam(run, place(name), "--steps", STEPS, "--chains", CHAINS)
 
 
 def write() -> None:
     """Down what is there."""
-    done = {name: folder for name, folder in PLACES.items() if (folder / "exam" / "life-cycle.json").exists()}
-    if not done:
+    cycles = {name: record.load(place(name)) for name in MODELS if (place(name) / "life-cycle.json").exists()}
+    if not cycles:
         return
-    cycles = {name: record.load(folder / "exam") for name, folder in done.items()}
     some = next(iter(cycles.values()))
     ranges = ", ".join(f"{key} {low:.3g} to {high:.3g}" for key, (low, high) in some.ranges.items())
-    head = ["model", "recipe", *(f"at {step:,}" for step in MARKS), "outside", "contrast", "variation"]
+    head = ["model", "recipe", *(f"at {step:,}" for step in MARKS), "outside", "contrast", "variation", "diversity"]
     head += ["stable to", "minutes", "recipe hash"]
-    rows = [row(name, folder, cycles[name]) for name, folder in done.items()]
+    rows = [row(name, cycle) for name, cycle in cycles.items()]
     replace(
         PAGE,
         "cifar10 table",

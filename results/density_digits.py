@@ -60,6 +60,8 @@ SITTINGS = {
     "shortrun": Sitting("digits-shortrun"),
     "midrun": Sitting("digits-midrun"),
     "longrun, no annealing": Sitting("digits-longrun-no-anneal"),
+    "longrun, raw weights": Sitting("digits-longrun", more=("--raw",), name="exam-raw"),
+    "longrun, no annealing, raw weights": Sitting("digits-longrun-no-anneal", more=("--raw",), name="exam-raw"),
     "longrun, no prior": Sitting("digits-longrun-no-prior"),
     "longrun, one bank": Sitting("digits-longrun-one-bank"),
     "Glow": Sitting("digits-glow", FEW),
@@ -78,7 +80,7 @@ def examined(sitting: Sitting, *, steps: int = STEPS) -> None:
         ebmlife_exam(sitting.run, sitting.out, "--steps", steps, "--chains", sitting.chains, *sitting.more)
 
 
-def ebmlife_exam(run: Path, out: Path, *options: object) -> None:
+def ebmlife_exam(run: Path | str, out: Path, *options: object) -> None:
     code = ebmlife(["exam", str(run), "--out", str(out), "--start", "data", *map(str, options)])
     if code or not (out / "life-cycle.json").exists():
         raise SystemExit(code or "stopped and saved; the same command goes on")

@@ -121,7 +121,7 @@ def find_features(name: str, shape: tuple[int, ...]) -> tuple[Features, Features
     if name == "digits" and shape != (1, 8, 8):
         raise BadInput(f"--features digits is of images (1, 8, 8), and these are states of shape {shape}")
     if name == "fid":
-        return Features("fid", inception()), PLAIN
+        return Features("fid", inception(), kept=True), PLAIN
     return (digits.FEATURES if name == "digits" else PLAIN), None
 
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -5,7 +7,7 @@ from torch import Tensor
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
 from ebmlife.exam.figures import contrast, outside
-from ebmlife.exam.reference import PLAIN, Reference, plain, reference, some_of
+from ebmlife.exam.reference import PLAIN, Features, Reference, plain, reference, some_of
 
 
 def of(data: Tensor, *, chains: int = 50, noise: float = 0.0) -> Reference:
@@ -60,3 +62,23 @@ def test_large_images_are_averaged_to_few_features() -> None:
 def test_one_chain_is_no_exam() -> None:
     with pytest.raises(BadInput, match="at least 2 chains"):
         of(torch.randn(9, 2), chains=1)
+
+
+def test_features_that_are_kept_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = []
+
+    def slow(x: Tensor) -> Tensor:
+        asked.append(len(x))
+        return x.flatten(1)
+
+    def seen(data: Tensor) -> Reference:
+        rng = torch.Generator().manual_seed(0)
+        return reference(data, chains=20, features=Features("slow", slow, kept=True), noise=0.0, rng=rng)
+
+    data = some_of(digits(), 300)
+    first, again = seen(data), seen(data)
+    assert sum(asked) == 300
+    assert first.ranges == again.ranges
+    seen(-data)  # other data, other features
+    assert sum(asked) == 600

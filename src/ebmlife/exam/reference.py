@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ebmlife import fingerprint
 from ebmlife.data import Dataset
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import frozen
 from ebmlife.errors import BadInput
 from ebmlife.exam.figures import figures_of
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
+from ebmlife.exam.kept import once
 
 DRAWS = 50  # random sets of data, each as large as the set of chains, whose figures make up data's range
 AXES = 3  # principal components of the features that parallel chains are compared along
@@ -26,6 +28,7 @@ class Features:
 
     name: str
     of: Callable[[Tensor], Tensor]
+    kept: bool = False  # in the cache, of data: where they take minutes
 
 
 def plain(x: Tensor) -> Tensor:
@@ -73,7 +76,8 @@ def reference(
     the distance is to the data without it."""
     if len(data) < 2 or chains < 2:
         raise BadInput(f"an exam needs at least 2 chains and 2 states of data, got {chains} and {len(data)}")
-    of_data = in_parts(features.of, data, batch, ranks=ranks)
+    made = partial(in_parts, features.of, data, batch, ranks=ranks)
+    of_data = once(f"{features.name}-{fingerprint.of_tensors(data)}", made, ranks=ranks) if features.kept else made()
     whole = moments([of_data])
     ranges: dict[str, list[float]] = {}
     for _ in range(DRAWS):

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ebmlife.data import Dataset, digits
@@ -14,7 +13,7 @@ from ebmlife.errors import BadInput
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
 from ebmlife.exam.inception import FEWEST, inception, scores
-from ebmlife.files import cache_folder, whole
+from ebmlife.exam.kept import once
 from ebmlife.model import Model
 
 Progress = Callable[[Iterable[Tensor], int, str], Iterable[Tensor]]  # batches, images in all, what they are
@@ -76,15 +75,12 @@ def fd_digits(samples: Iterable[Tensor]) -> float:
 def reference_features(data: Dataset, n: int, *, progress: Progress = _silent, ranks: Ranks = ALONE) -> Tensor:
     """Inception features of n images spread over the data set; computed once and cached."""
     rows = torch.linspace(0, len(data) - 1, min(n, len(data))).round().long()
-    file = cache_folder() / f"inception-features-{_fingerprint(data, rows)}.safetensors"
-    if not ranks.any(not file.exists()):
-        return load_file(file)["features"]
-    made = _features([partial(data.take, part) for part in torch.split(rows, 32)], inception(), ranks)
-    features = torch.cat(list(progress(made, len(rows), "data")))
-    if ranks.local == 0:
-        with whole(file) as unfinished:
-            save_file({"features": features}, unfinished)
-    return features
+
+    def make() -> Tensor:
+        made = _features([partial(data.take, part) for part in torch.split(rows, 32)], inception(), ranks)
+        return torch.cat(list(progress(made, len(rows), "data")))
+
+    return once(f"inception-features-{_fingerprint(data, rows)}", make, ranks=ranks)
 
 
 def _fingerprint(data: Dataset, rows: Tensor) -> str:
