@@ -94,10 +94,9 @@ LENGTHS = [
         for defence in ("no-anneal", "shortrun")
         for k in (50, K, 200, 400)
     ),
-    # the score model's step is a fifth of the energies': it diffuses as far in 25 times as many steps
+    # the score model's step is a fifth of the energies': it diffuses as far in 25 times as many steps, which is hours
     Piece("score"),
     Piece("score", k=500, images=50),
-    Piece("score", k=2500, images=25, replicas=4),
 ]
 CLASSIFIERS = [piece for name in ("resnet", "wide") for piece in (bare(classifier=name), Piece(classifier=name))]
 K_CIFAR10 = 100  # of 25, 50 and 100, tried on training images

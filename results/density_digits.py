@@ -56,7 +56,7 @@ class Sitting:
 
 SITTINGS = {
     "longrun": Sitting("digits-longrun"),
-    "the same, more chains": Sitting("digits-longrun", 1024, more=(), name="exam-1024"),
+    "the same, more chains": Sitting("digits-longrun", 512, more=(), name="exam-512"),
     "shortrun": Sitting("digits-shortrun"),
     "midrun": Sitting("digits-midrun"),
     "longrun, no annealing": Sitting("digits-longrun-no-anneal"),
