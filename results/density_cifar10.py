@@ -10,7 +10,7 @@ from pathlib import Path
 
 from density_digits import RUNS, at, ebmlife_exam
 from rich.console import Console
-from tables import RESULTS, replace
+from tables import RESULTS, replace, rows
 from training import chosen, minutes, trained
 
 from ebmlife import build, pictures
@@ -58,13 +58,13 @@ def write() -> None:
     ranges = ", ".join(f"{key} {low:.3g} to {high:.3g}" for key, (low, high) in some.ranges.items())
     head = ["model", "recipe", *(f"at {step:,}" for step in MARKS), "outside", "contrast", "variation", "diversity"]
     head += ["stable to", "minutes", "recipe hash"]
-    rows = [row(name, cycle) for name, cycle in cycles.items()]
+    lines = rows(PAGE, "cifar10 table") | {name: row(name, cycle) for name, cycle in cycles.items()}
     replace(
         PAGE,
         "cifar10 table",
         f"Command: `make results-density-cifar10`. Seed 0; {CHAINS} chains from data, {STEPS:,} steps; the "
         f"distance is `{some.settings['distance']}`.\nRanges of as many data: {ranges}.\n\n"
-        f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n" + "\n".join(rows),
+        f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n" + "\n".join(lines[name] for name in MODELS if name in lines),
     )
     pictures.save(PAGE.with_name("density-cifar10.png"), together(cycles))
 

