@@ -14,6 +14,7 @@ from tables import replace
 from training import chosen, trained
 
 from ebmlife import build, checkpoint, pictures, watch
+from ebmlife.correlations import correlations
 from ebmlife.errors import Diverged
 from ebmlife.exam import diversity
 from ebmlife.recipe import Recipe
@@ -73,7 +74,7 @@ def row(name: str, case: Case, console: Console) -> str:
         samples = build.load(folder).sample(SAMPLES, seed=1)
         pictures.save(own.with_name(f"{own.name}-samples.png"), pictures.grid(samples, columns=20))
         spread = f"{diversity(samples) / diversity(data.take(torch.arange(1000))):.2f}"
-    lag = pictures.correlations(difference[-LAST:], gradient[-LAST:]).difference[1]
+    lag = correlations(difference[-LAST:], gradient[-LAST:]).difference[1]
     numbers = f"{difference[-LAST:].mean():+.2f} | {lag:+.2f} | {gradient[-LAST:].mean():.3g} | {spread}"
     return f"| {name} | {numbers} | {ended} |"
 

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from ebmlife import pictures
+from ebmlife.correlations import correlation
 
 
 def test_bytes_reach_both_ends_and_values_outside_are_clipped() -> None:
@@ -78,18 +79,18 @@ def test_points_are_seen_and_a_picture_replaces_the_one_before_it(tmp_path: Path
 def test_correlation_finds_the_shift_of_an_impulse() -> None:
     a, b = np.zeros(20), np.zeros(20)
     b[8], a[11] = 2.0, 5.0  # a follows b by three updates
-    assert {lag: pictures.correlation(a, b, lag) for lag in range(-15, 16)} == {
+    assert {lag: correlation(a, b, lag) for lag in range(-15, 16)} == {
         lag: (0.5 if lag == 3 else 0.0) for lag in range(-15, 16)
     }
-    assert pictures.correlation(b, a, -3) == 0.5
+    assert correlation(b, a, -3) == 0.5
 
 
 def test_correlation_is_the_weighted_mean_of_products() -> None:
     a, b = np.array([1.0, 2.0, 3.0, 4.0]), np.array([5.0, 6.0, 7.0, 8.0])
-    assert pictures.correlation(a, b, 0) == (5 + 12 + 21 + 32) / 4
-    assert pictures.correlation(a, b, 1) == (2 * 5 + 3 * 6 + 4 * 7) / 4
-    assert pictures.correlation(a, b, -2) == (1 * 7 + 2 * 8) / 4
-    assert pictures.correlation(a, b, 4) == pictures.correlation(a, b, -9) == 0
+    assert correlation(a, b, 0) == (5 + 12 + 21 + 32) / 4
+    assert correlation(a, b, 1) == (2 * 5 + 3 * 6 + 4 * 7) / 4
+    assert correlation(a, b, -2) == (1 * 7 + 2 * 8) / 4
+    assert correlation(a, b, 4) == correlation(a, b, -9) == 0
 
 
 @pytest.mark.parametrize(("updates", "spread"), [(1, 1.0), (3, 1.0), (3, 0.0), (300, 1.0)])

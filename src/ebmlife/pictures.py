@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +14,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ebmlife.correlations import correlations
 from ebmlife.files import whole
 
 _TINY, _ENOUGH = 32, 48  # pixels: images less wide than the first are enlarged until they have the second
+_FEW = 4  # lines whose names leave room in a panel
 
 
 def to_uint8(x: Tensor) -> Tensor:
@@ -165,9 +166,10 @@ class Panel:
 
 
 def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns: int = 3) -> Image.Image:
-    """Panels side by side, their steps on one logarithmic axis."""
+    """Panels side by side, their steps on one logarithmic axis. Many lines have their names below, once for all."""
     rows = math.ceil(len(shown) / columns)
-    figure = blank(4 * columns, 0.6 + 2.6 * rows)
+    many = max(len(panel.lines) for panel in shown) > _FEW
+    figure = blank(4 * columns, 0.6 + 2.6 * rows + 0.6 * many)
     figure.suptitle(title)
     for i, panel in enumerate(shown):
         axes = figure.add_subplot(rows, columns, i + 1)
@@ -179,8 +181,10 @@ def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns:
         positive = any((value or 0) > 0 for values in panel.lines.values() for value in values)
         axes.set_yscale("log" if panel.logarithmic and positive else "linear")
         axes.set(title=panel.title, xlabel="Langevin steps")
-        if len(panel.lines) > 1 or panel.band is not None:
+        if not many and (len(panel.lines) > 1 or panel.band is not None):
             axes.legend(fontsize=8)
+    if many:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
     return rendered(figure)
 
 
@@ -232,40 +236,6 @@ def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
     axes[0, 0].set_ylabel("density")
     axes[1, 0].set_ylabel("energy")
     return rendered(figure)
-
-
-class Correlations(NamedTuple):
-    """By lag in updates."""
-
-    cross: dict[int, float]  # of difference and gradient
-    difference: dict[int, float]  # with itself
-    gradient: dict[int, float]
-
-
-def correlations(energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> Correlations:
-    """Of the last 5,000 updates. The difference's mean is not taken off: it matters, and should be 0."""
-    recent = slice(-5000, None)
-    difference, slope = _unit(energy_difference[recent], centre=False), _unit(gradient[recent], centre=True)
-    both, after = range(-15, 16), range(16)
-    return Correlations(
-        {lag: correlation(difference, slope, lag) for lag in both},
-        {lag: correlation(difference, difference, lag) for lag in after},
-        {lag: correlation(slope, slope, lag) for lag in after},
-    )
-
-
-def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
-    """mean of a(t + lag) b(t) over the updates t where both exist, weighted as the authors' plot does (1 / length)."""
-    if abs(lag) >= len(a):
-        return 0.0
-    later, earlier = (a[lag:], b[: len(b) - lag]) if lag >= 0 else (a[:lag], b[-lag:])
-    return float((later * earlier).sum() / len(a))
-
-
-def _unit(values: NDArray[np.float64], *, centre: bool) -> NDArray[np.float64]:
-    values = values - values.mean() if centre else values
-    scale = np.sqrt(np.mean(values**2))
-    return values / scale if scale > 0 else values
 
 
 def span(y: NDArray[np.float64]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebmlife import pictures, watch
+from ebmlife.correlations import correlations
 from ebmlife.report.charts import Chart, Line
 
 POINTS = 300  # of a curve: more than a screen can tell apart only weigh
@@ -49,7 +50,7 @@ def diagnostics(lines: Sequence[dict[str, Any]]) -> list[Chart]:
     """The lower half of the paper's diagnostic plot: how difference and gradient go together."""
     if len(lines) < 2 or "gradient" not in lines[0]:
         return []
-    found = pictures.correlations(
+    found = correlations(
         np.array([line["energy_difference"] for line in lines], dtype=np.float64),
         np.array([line["gradient"] for line in lines], dtype=np.float64),
     )
