@@ -7,6 +7,7 @@ make those alone; the page says all that is there.
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -199,6 +200,8 @@ def write() -> None:
         draw(cycles)
         lines = rows(PAGE, "digits table") | {name: row(name, sitting) for name, sitting in known.items()}
         replace(PAGE, "digits table", table([lines[name] for name in SITTINGS if name in lines]))
+    if (tree := SITTINGS["longrun"].out / "basins.png").exists():
+        shutil.copyfile(tree, PAGE.with_name("density-digits-basins.png"))
     if MILLION.over:
         replace(PAGE, "digits million", further(record.load(MILLION.out)))
 
