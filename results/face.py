@@ -45,6 +45,7 @@ def curves(axes, lives: dict[str, Life]) -> None:  # type: ignore[no-untyped-def
     axes.axhspan(*first.cycle.ranges["distance"], color="grey", alpha=0.25, linewidth=0, label="data themselves")
     axes.set_xscale("symlog", linthresh=1, linscale=0.3)
     axes.set(yscale="log", xlim=(0, 3e5), xlabel="Langevin steps", ylabel="distance to the data")
+    axes.set_ylim(top=10 * axes.get_ylim()[1])  # room for the names of the lengths
     axes.legend(loc="center right", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 
