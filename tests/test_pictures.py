@@ -76,6 +76,16 @@ def test_points_are_seen_and_a_picture_replaces_the_one_before_it(tmp_path: Path
     assert ink(spread) > ink(outside) + 500
 
 
+def test_the_names_of_many_curves_stand_below_the_panels() -> None:
+    def drawn(lines: int) -> Image.Image:
+        shown = [pictures.Panel("", {f"line {i}": [1.0, 2.0] for i in range(lines)}, None, False)] * 2
+        return pictures.panels([0, 10], shown, title="")
+
+    few, many = drawn(2), drawn(6)
+    assert many.width == few.width
+    assert many.height > few.height
+
+
 def test_correlation_finds_the_shift_of_an_impulse() -> None:
     a, b = np.zeros(20), np.zeros(20)
     b[8], a[11] = 2.0, 5.0  # a follows b by three updates
