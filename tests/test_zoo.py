@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import ebmlife
-from ebmlife import places, zoo
+from ebmlife import places, seeded, zoo
 from ebmlife.cli import main
 from ebmlife.defense import Purifier
 from ebmlife.errors import BadInput
-from ebmlife.exam import diversity, fd_digits
+from ebmlife.exam import contrast, diversity, fd_digits, outside
 
 CIFAR10_DIVERSITY = 37.8  # of 2,000 of its training images
 
@@ -38,6 +38,15 @@ def test_a_hundred_steps_of_the_shipped_defence_leave_a_photograph_what_it_is(of
     nearest = torch.cdist(purified.flatten(1), x.flatten(1)).argmin(1)
     assert torch.equal(nearest, torch.arange(len(x)))
     assert 0.9 < purified.std() / x.std() < 1.1
+
+
+def test_the_shipped_longrun_energy_keeps_the_light_of_photographs(official_cifar10: Path) -> None:
+    model = ebmlife.load("zoo:cifar10-longrun-small")
+    assert model.prior is not None
+    x = ebmlife.data.cifar10(official_cifar10, train=False).take(torch.arange(0, 10_000, 625))
+    walked, _ = ebmlife.langevin(model.energy, x, steps=300, step_size=model.recipe.langevin.step_size, noise=seeded(0))
+    assert outside(walked) < 0.05
+    assert 0.85 < contrast(walked) / contrast(x) < 1.15
 
 
 def test_shipped_digits_are_near_the_data_and_diverse() -> None:
