@@ -75,8 +75,8 @@ def digits_longrun() -> dict[str, Any]:
     """A longrun density of digits: the sum of a fixed prior energy, a learned one and a Gaussian. Chains from data.
 
     States mature for 20,000 steps, in which chains go from digit to digit, and few of them, so that they get so old
-    within minutes. Measured here: after 100,000 steps 256 chains are as far from the data as 256 data are, and of all
-    ten kinds alike; see docs/results/density.md.
+    within minutes. Measured here, two trainings: after 100,000 steps 256 chains are as far from the data as 256 data
+    are; of all ten kinds alike in one, with too many zeros and ones in the other; see docs/results/density.md.
 
     ebmlife train digits-prior --out runs/digits-prior
     ebmlife train digits-longrun --out runs/digits-longrun
