@@ -24,8 +24,15 @@ from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalise
 from ebmlife.files import whole
 from ebmlife.recipe import Recipe
 
-RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "density", RESULTS / "density.md"
+RUNS, PAGE = Path("runs/results/density"), RESULTS / "density.md"
 LENGTHS = {"shortrun": "", "midrun": "-midrun", "longrun": "-longrun"}
+WITH_PRIOR = "longrun, with prior"  # the shortrun energy of the same seed
+ABLATIONS = {
+    "longrun, no annealing": "-longrun-no-anneal",
+    "longrun, one bank": "-longrun-one-bank",
+    WITH_PRIOR: "-longrun-with-prior",
+}
+MODELS = LENGTHS | ABLATIONS  # what is trained: the ending of its recipe's name
 TOY_NAMES, SEEDS = ("mixture", "rings"), (0, 1, 2)
 SAMPLES, COARSE = 5_000, 20  # samples, and cells along a side when they are counted
 T_95 = 4.303  # Student's t of 2 degrees of freedom, for a 95 % interval of three seeds
@@ -45,18 +52,19 @@ class Scores:
     recipe_hash: str
 
 
-def scored(toy: str, length: str, seed: int, console: Console) -> Scores:
+def scored(toy: str, model: str, seed: int, console: Console) -> Scores:
     """Trains (or goes on, or finds) one run, and scores it."""
-    recipe = chosen(f"toy-{toy}{LENGTHS[length]}", {"seed": str(seed)})
-    folder = trained(place(toy, length, seed), recipe, console)
+    prior = {"prior.run": str(place(toy, "shortrun", seed))} if model == WITH_PRIOR else {}
+    recipe = chosen(f"toy-{toy}{MODELS[model]}", {"seed": str(seed)} | prior)
+    folder = trained(place(toy, model, seed), recipe, console)
     if not (folder / "scores.json").exists():
         with whole(folder / "scores.json") as unfinished:
             unfinished.write_text(json.dumps(asdict(score(folder, recipe.updates))))
     return Scores(**json.loads((folder / "scores.json").read_text()))
 
 
-def place(toy: str, length: str, seed: int) -> Path:
-    return RUNS / f"{toy}-{length}-seed{seed}"
+def place(toy: str, model: str, seed: int) -> Path:
+    return RUNS / f"{toy}{MODELS[model] or '-shortrun'}-seed{seed}"
 
 
 def truth(recipe: Recipe) -> Toy:
@@ -99,10 +107,10 @@ def worst_mass(entry: Scores) -> float:
 
 def table(scores: dict[tuple[str, str], list[Scores]]) -> str:
     rows = []
-    for (toy, length), entries in scores.items():
+    for (toy, model), entries in scores.items():
         cells = [
-            f"{toy}, {length}",
-            f"`toy-{toy}{LENGTHS[length]}`",
+            f"{toy}, {model}",
+            f"`toy-{toy}{MODELS[model]}`",
             interval([entry.total_variation for entry in entries]),
             ", ".join(f"{entry.total_variation:.3f}" for entry in entries),
             interval([entry.kl for entry in entries]),
@@ -117,7 +125,7 @@ def table(scores: dict[tuple[str, str], list[Scores]]) -> str:
     return (
         f"Command: `make results-density-toys`. Seeds {', '.join(map(str, SEEDS))}; {entry.updates} updates each; mean "
         "and 95 % interval over the seeds (Student's t,\n2 degrees of freedom).\n\n"
-        "| toy, length | recipe | total variation | each seed | KL | worst mass | samples | minutes | recipe hashes |\n"
+        "| toy, model | recipe | total variation | each seed | KL | worst mass | samples | minutes | recipe hashes |\n"
         "|---|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
         f'"Samples" is the total variation of {SAMPLES} samples, counted in {COARSE} x {COARSE} cells; as many draws '
         f"from the truth score {', '.join(f'{floor:.3f} ({toy})' for toy, floor in floors.items())}.\n"
@@ -134,10 +142,10 @@ def picture(toy: str) -> Image.Image:
 
 def main() -> None:
     console = Console()
-    scores: dict[tuple[str, str], list[Scores]] = {(toy, length): [] for toy in TOY_NAMES for length in LENGTHS}
+    scores: dict[tuple[str, str], list[Scores]] = {(toy, model): [] for toy in TOY_NAMES for model in MODELS}
     for seed in SEEDS:
-        for (toy, length), found in scores.items():
-            found.append(scored(toy, length, seed, console))
+        for (toy, model), found in scores.items():
+            found.append(scored(toy, model, seed, console))
     for toy in TOY_NAMES:
         pictures.save(PAGE.with_name(f"density-{toy}.png"), picture(toy))
     replace(PAGE, "toys table", table(scores))

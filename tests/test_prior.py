@@ -140,22 +140,42 @@ def test_priors_that_do_not_fit_are_refused(prior_run: Path, tmp_path: Path) -> 
         build.training(validate({**toy.model_dump(mode="json"), "prior": {"run": str(prior_run)}}))
 
 
-@pytest.mark.parametrize("name", ["cifar10-longrun", "cifar10-longrun-small", "digits-longrun"])
+LONGRUNS = ["cifar10-longrun", "cifar10-longrun-small", "digits-longrun", "toy-mixture-longrun", "toy-rings-longrun"]
+
+
+def changed_fields(name: str, suffix: str) -> set[str]:
+    """The fields in which a variant of a recipe is another one."""
+    whole, variant = (build.resolve(recipes.get(each)) for each in (name, f"{name}-{suffix}"))
+    return {line.split(":")[0] for line in differences(whole, variant)}
+
+
+@pytest.mark.parametrize("name", LONGRUNS)
 def test_ablations_take_away_one_thing(name: str) -> None:
     whole = build.resolve(recipes.get(name))
-
-    def changed(suffix: str) -> set[str]:
-        return {line.split(":")[0] for line in differences(whole, build.resolve(recipes.get(f"{name}-{suffix}")))}
-
-    assert changed("no-anneal") == {"optimizer.learning_rate"}
-    assert changed("no-prior") <= {"prior", "prior.run", "prior.temperature"}
-    assert {field.split(".")[0] for field in changed("one-bank")} == {"chains"}
+    assert changed_fields(name, "no-anneal") == {"optimizer.learning_rate"}
+    assert {field.split(".")[0] for field in changed_fields(name, "one-bank")} == {"chains"}
     rate = build.resolve(recipes.get(f"{name}-no-anneal")).optimizer.learning_rate
     assert rate.values == whole.optimizer.learning_rate.values[:1]
-    assert recipes.get(f"{name}-no-prior").prior is None
     chains = build.resolve(recipes.get(f"{name}-one-bank")).chains
     assert chains.kind == "persistent"
     assert chains.options["rejuvenate"] == pytest.approx(1 / whole.chains.options["mature"])
+
+
+@pytest.mark.parametrize("name", LONGRUNS)
+def test_a_prior_can_be_taken_away_where_there_is_one_and_added_where_there_is_none(name: str) -> None:
+    with_prior = recipes.get(name).prior is not None
+    assert (f"{name}-no-prior" in recipes.names(), f"{name}-with-prior" in recipes.names()) == (
+        with_prior,
+        not with_prior,
+    )
+    suffix = "no-prior" if with_prior else "with-prior"
+    assert (recipes.get(f"{name}-{suffix}").prior is None) == with_prior
+    assert changed_fields(name, suffix) <= {"prior", "prior.run", "prior.temperature"}
+
+
+def test_the_prior_of_a_toy_is_its_shortrun_energy() -> None:
+    with pytest.raises(BadInput, match=r"prior\.run .*: ebmlife train toy-rings --out runs/toy-rings$"):
+        build.training(build.resolve(recipes.get("toy-rings-longrun-with-prior")))
 
 
 def test_the_papers_tables_of_cifar10() -> None:

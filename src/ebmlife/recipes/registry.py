@@ -24,14 +24,20 @@ def compared(fields: Fields) -> Fields:
 
 
 def lengthened(fields: Fields) -> Fields:
-    """Registers a toy's midrun and longrun beside its shortrun: the same network, data, step size and updates."""
+    """Registers a toy's midrun and longrun beside its shortrun, the same network, data, step size and updates; and the
+    longrun with one of its parts taken away at a time, or on top of the shortrun energy."""
+    name, (_, changed) = _name(fields), _LENGTHS["longrun"]
+    longrun = partial(_changed, fields, changed)
+    prior = {
+        "with-prior": ("beside the shortrun energy as a fixed prior", lambda _: {"prior": {"run": f"runs/{name}"}})
+    }
+    _vary(f"{name}-longrun", longrun, _ablations_of(longrun()) | prior)
     return _varied(fields, _LENGTHS)
 
 
 def ablated(fields: Fields) -> Fields:
     """Registers a longrun recipe beside itself with one of its parts taken away at a time."""
-    with_prior = fields().get("prior") is not None
-    return _varied(fields, {name: how for name, how in _ABLATIONS.items() if name != "no-prior" or with_prior})
+    return _varied(fields, _ablations_of(fields()))
 
 
 def unannealed(fields: Fields) -> Fields:
@@ -40,9 +46,19 @@ def unannealed(fields: Fields) -> Fields:
 
 
 def _varied(fields: Fields, variants: dict[str, "_Variant"]) -> Fields:
-    for suffix, (summary, changed) in variants.items():
-        _RECIPES[f"{_name(fields)}-{suffix}"] = (f"{_name(fields)} {summary}.", partial(_changed, fields, changed))
+    _vary(_name(fields), fields, variants)
     return fields
+
+
+def _vary(name: str, fields: Fields, variants: dict[str, "_Variant"]) -> None:
+    for suffix, (summary, changed) in variants.items():
+        _RECIPES[f"{name}-{suffix}"] = (f"{name} {summary}.", partial(_changed, fields, changed))
+
+
+def _ablations_of(longrun: dict[str, Any]) -> dict[str, "_Variant"]:
+    """The ablations that take away something which is there."""
+    with_prior = longrun.get("prior") is not None
+    return {name: how for name, how in _ABLATIONS.items() if name != "no-prior" or with_prior}
 
 
 def _changed(fields: Fields, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
