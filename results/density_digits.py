@@ -15,7 +15,7 @@ from pathlib import Path
 
 from PIL import Image
 from rich.console import Console
-from tables import RESULTS, replace, rows
+from tables import RESULTS, interval, replace, rows
 from training import chosen, minutes, trained
 
 from ebmlife import build, pictures
@@ -24,11 +24,11 @@ from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, record
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.portrait import together
-from ebmlife.exam.verdict import MIDRUN
+from ebmlife.exam.verdict import LATE, MIDRUN, late
 from ebmlife.pictures import Panel
 
 RUNS, PAGE, PRIOR = Path("runs/results/density"), RESULTS / "density.md", Path("runs/digits-prior")
-STEPS, CHAINS, FEW = 100_000, 128, 32  # few: of models without a compiled program
+STEPS, CHAINS, FEW = 100_000, 512, 32  # few: of models without a compiled program
 MORE = ("--basins", "--outliers")  # what can be asked of an energy
 
 
@@ -40,10 +40,11 @@ class Sitting:
     chains: int = CHAINS
     more: tuple[str, ...] = MORE
     name: str = "exam"
+    seed: int = 0  # of the training, and of the exam
 
     @property
     def run(self) -> Path:
-        return RUNS / self.recipe
+        return RUNS / (f"{self.recipe}-seed{self.seed}" if self.seed else self.recipe)
 
     @property
     def out(self) -> Path:
@@ -57,7 +58,8 @@ class Sitting:
 
 SITTINGS = {
     "longrun": Sitting("digits-longrun"),
-    "the same, more chains": Sitting("digits-longrun", 512, more=(), name="exam-512"),
+    "longrun, seed 1": Sitting("digits-longrun", more=(), seed=1),
+    "longrun, seed 2": Sitting("digits-longrun", more=(), seed=2),
     "shortrun": Sitting("digits-shortrun"),
     "midrun": Sitting("digits-midrun"),
     "longrun, no annealing": Sitting("digits-longrun-no-anneal"),
@@ -71,6 +73,7 @@ SITTINGS = {
     "the same, given noisier images": Sitting("digits-recovery", FEW, more=("--conditional",), name="exam-conditional"),
 }
 LENGTHS = ("shortrun", "midrun", "longrun")
+TRAININGS = ("longrun", "longrun, seed 1", "longrun, seed 2")  # of one recipe
 MILLION = Sitting("digits-longrun", 16, more=(), name="exam-million")  # the longrun model once more
 LONG_STEPS = 1_000_000
 
@@ -78,7 +81,8 @@ LONG_STEPS = 1_000_000
 def examined(sitting: Sitting, *, steps: int = STEPS) -> None:
     """The exam of a run, chains from data; one that is there is not asked for again."""
     if not sitting.over:
-        ebmlife_exam(sitting.run, sitting.out, "--steps", steps, "--chains", sitting.chains, *sitting.more)
+        size = ("--steps", steps, "--chains", sitting.chains, "--seed", sitting.seed)
+        ebmlife_exam(sitting.run, sitting.out, *size, *sitting.more)
 
 
 def ebmlife_exam(run: Path | str, out: Path, *options: object) -> None:
@@ -93,6 +97,12 @@ def at(cycle: LifeCycle, name: str, step: int) -> float:
     return math.nan if value is None else value
 
 
+def late_distance(cycle: LifeCycle) -> float:
+    """The mean over the looks of the last part of the walk."""
+    mean = late(cycle.steps, cycle.figures["distance"]) if cycle.steps[-1] == STEPS else None
+    return math.nan if mean is None else mean
+
+
 def kinds(cycle: LifeCycle) -> str:
     """How many of the last states are a 0, a 1, ... by the classifier whose features the distance is of."""
     if cycle.steps[-1] < STEPS:
@@ -104,7 +114,7 @@ def row(name: str, sitting: Sitting) -> str:
     if said := divergence(sitting.run):
         return f"| {name} | `{sitting.recipe}` | {said} |"
     cycle = record.load(sitting.out)
-    early, late = at(cycle, "distance", MIDRUN), at(cycle, "distance", STEPS)
+    early, lately = at(cycle, "distance", MIDRUN), late_distance(cycle)
     asked = sitting.out / "outliers.json"
     outliers = json.loads(asked.read_text())["auroc"] if asked.exists() else {}
     cells = [
@@ -112,8 +122,9 @@ def row(name: str, sitting: Sitting) -> str:
         f"`{sitting.recipe}`",
         f"{cycle.settings['chains']}",
         f"{early:.1f}",
-        f"{late:.1f}",
-        f"{late / early:.2f}",
+        f"{at(cycle, 'distance', STEPS):.1f}",
+        f"{lately:.1f}",
+        f"{lately / early:.2f}",
         "{:.0f} to {:.0f}".format(*cycle.ranges["distance"]),
         *(f"{at(cycle, figure, STEPS):.3f} ({within(cycle, figure)})" for figure in ("outside", "contrast")),
         kinds(cycle),
@@ -132,15 +143,19 @@ def within(cycle: LifeCycle, figure: str) -> str:
 
 def table(lines: list[str]) -> str:
     head = (
-        f"| model | recipe | chains | distance at {MIDRUN:,} | at {STEPS:,} | ratio | of data | outside | contrast | "
-        "of each kind, 0 to 9 | verdict, stable to | AUROC noise / constant / shuffled / blended | minutes | "
-        "recipe hash |\n"
+        f"| model | recipe | chains | distance at {MIDRUN:,} | at {STEPS:,} | lately | ratio | of data | outside | "
+        "contrast | of each kind, 0 to 9 | verdict, stable to | AUROC noise / constant / shuffled / blended | "
+        "minutes | recipe hash |\n"
     )
     return (
-        f"Command: `make results-density-digits`. Seed 0; chains from data, {STEPS:,} steps. The distance is "
-        '`fd_digits_N` of N chains, "of data" its\nrange over draws of as many data; so are the ranges of the pixels\' '
-        "figures at the end, of data under the noise that\na model was taught with."
-        "\n\n" + head + "|---" * head.count(" | ") + "|---|\n" + "\n".join(lines)
+        f"Command: `make results-density-digits`. Seed 0 unless said; chains from data, {STEPS:,} steps. The distance "
+        f'is `fd_digits_N` of N chains. "Lately"\nis its mean over the four looks from {LATE * STEPS:,.0f} steps on, '
+        f'the ratio of that to the one at {MIDRUN:,} steps, "of data" its range over\nfifty draws of as many data; so '
+        "are the ranges of the pixels' figures at the end, of data under the noise that a model was taught with.\n\n"
+        + head
+        + "|---" * head.count(" | ")
+        + "|---|\n"
+        + "\n".join(lines)
     )
 
 
@@ -165,6 +180,17 @@ def curves(cycles: dict[str, LifeCycle]) -> Image.Image:
     return pictures.panels(steps, shown, title="chains from data")
 
 
+def repeated(cycles: list[LifeCycle]) -> str:
+    """The goal, over trainings of one recipe: the chains of an exam begin at other data in each."""
+    early, lately = [at(cycle, "distance", MIDRUN) for cycle in cycles], [late_distance(cycle) for cycle in cycles]
+    ratio = interval([b / a for a, b in zip(early, lately, strict=True)], digits=2)
+    return (
+        f"Over {len(cycles)} trainings of `digits-longrun`, mean and 95 % interval (Student's t): "
+        f"{interval(early, digits=1)} at {MIDRUN:,} steps,\n{interval(lately, digits=1)} lately, ratio {ratio}; the "
+        f"ratio of the means is {sum(lately) / sum(early):.2f}."
+    )
+
+
 def further(cycle: LifeCycle) -> str:
     steps = (MIDRUN, STEPS, LONG_STEPS)
     distances = ", ".join(f"{at(cycle, 'distance', step):.1f} at {step:,} steps" for step in steps)
@@ -185,7 +211,7 @@ def make(sitting: Sitting, console: Console) -> None:
     """Trained and examined; a training that diverges is a result as any other."""
     if not divergence(sitting.run):
         try:
-            trained(sitting.run, chosen(sitting.recipe), console)
+            trained(sitting.run, chosen(sitting.recipe, {"seed": str(sitting.seed)}), console)
             examined(sitting)
         except Diverged as reason:
             console.print(str(reason), markup=False, highlight=False)
@@ -202,6 +228,9 @@ def write() -> None:
         replace(PAGE, "digits table", table([lines[name] for name in SITTINGS if name in lines]))
     if (tree := SITTINGS["longrun"].out / "basins.png").exists():
         shutil.copyfile(tree, PAGE.with_name("density-digits-basins.png"))
+    trainings = [record.load(SITTINGS[name].out) for name in TRAININGS if SITTINGS[name].over]
+    if len(trainings) == len(TRAININGS):
+        replace(PAGE, "digits trainings", repeated(trainings))
     if MILLION.over:
         replace(PAGE, "digits million", further(record.load(MILLION.out)))
 

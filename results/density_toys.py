@@ -5,7 +5,6 @@ again.
 """
 
 import json
-import math
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 from rich.console import Console
-from tables import RESULTS, replace
+from tables import RESULTS, interval, replace
 from torch import Tensor
 from training import chosen, minutes, trained
 
@@ -35,7 +34,6 @@ ABLATIONS = {
 MODELS = LENGTHS | ABLATIONS  # what is trained: the ending of its recipe's name
 TOY_NAMES, SEEDS = ("mixture", "rings"), (0, 1, 2)
 SAMPLES, COARSE = 5_000, 20  # samples, and cells along a side when they are counted
-T_95 = 4.303  # Student's t of 2 degrees of freedom, for a 95 % interval of three seeds
 
 
 @dataclass(frozen=True)
@@ -94,12 +92,6 @@ def counted(x: Tensor, toy: Toy) -> float:
     return 0.5 * ((inside - mass).abs().sum().item() + 1 - inside.sum().item())
 
 
-def interval(values: list[float]) -> str:
-    """Mean and 95 % interval over the seeds."""
-    half = T_95 * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{statistics.mean(values):.3f} ± {half:.3f}"
-
-
 def worst_mass(entry: Scores) -> float:
     """The largest error of a region's mass, relative to its true mass."""
     return max(abs(p - q) / q for p, q in zip(entry.masses, entry.true_masses, strict=True))
@@ -111,9 +103,9 @@ def table(scores: dict[tuple[str, str], list[Scores]]) -> str:
         cells = [
             f"{toy}, {model}",
             f"`toy-{toy}{MODELS[model]}`",
-            interval([entry.total_variation for entry in entries]),
+            interval([entry.total_variation for entry in entries], digits=3),
             ", ".join(f"{entry.total_variation:.3f}" for entry in entries),
-            interval([entry.kl for entry in entries]),
+            interval([entry.kl for entry in entries], digits=3),
             ", ".join(f"{worst_mass(entry):.0%}" for entry in entries),
             f"{statistics.mean(entry.samples for entry in entries):.3f}",
             f"{statistics.mean(entry.minutes for entry in entries):.1f}",

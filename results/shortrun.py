@@ -4,7 +4,6 @@ Runs lie in runs/results/shortrun; a run that is finished and scored is not touc
 """
 
 import json
-import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 from rich.console import Console
-from tables import RESULTS, replace
+from tables import RESULTS, interval, replace
 from training import chosen, minutes, trained
 
 from ebmlife import build, checkpoint, pictures
@@ -29,7 +28,6 @@ VARIANTS = {
     "noise": "digits-shortrun-noise",
 }
 SEEDS, SAMPLES = (0, 1, 2), 2000
-T_95 = 4.303  # Student's t of 2 degrees of freedom, for a 95 % interval of three seeds
 
 
 @dataclass(frozen=True)
@@ -71,12 +69,6 @@ def _score(folder: Path) -> dict[str, object]:
     }
 
 
-def interval(values: list[float]) -> str:
-    """Mean and 95 % interval over the seeds."""
-    half = T_95 * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{statistics.mean(values):.1f} ± {half:.1f}"
-
-
 def page(scores: dict[str, list[Scores]]) -> str:
     rows = []
     for title, entries in scores.items():
@@ -86,10 +78,10 @@ def page(scores: dict[str, list[Scores]]) -> str:
         cells = [
             title,
             f"`{VARIANTS[title]}`",
-            interval([entry.samples for entry in entries]),
+            interval([entry.samples for entry in entries], digits=1),
             each,
-            interval([entry.start for entry in entries]),
-            interval(banks) if banks else "no bank",
+            interval([entry.start for entry in entries], digits=1),
+            interval(banks, digits=1) if banks else "no bank",
             f"{statistics.mean(entry.diversity for entry in entries):.2f}",
             f"{statistics.mean(entry.minutes for entry in entries):.1f}",
             hashes,

@@ -34,6 +34,7 @@ def changed(**changes: str) -> Recipe:
         ("optimizer.learning_rate", "0", r"field 'optimizer\.learning_rate': .*above 0"),
         ("optimizer.kind", "adamm", r"field 'optimizer\.kind': .*'adam' or 'sgd'"),
         ("optimizer.ema", "1", r"field 'optimizer\.ema': .*less than 1"),
+        ("optimizer.ema", "0.9, -0.1 @ 50", r"field 'optimizer\.ema': .*at least 0"),
         ("generator.optimizer.clip", "x", r"field 'generator\.optimizer\.clip': .*number"),
         ("langevin", "5", "field 'langevin'"),
         ("chains.size", "big", r"field 'chains\.size': .*integer"),

@@ -162,6 +162,15 @@ def test_moving_average_and_learning_rate_are_the_recipes() -> None:
     torch.testing.assert_close(learner.ema.energies.detach(), torch.tensor([-0.125, 0.875, 1.875]))
 
 
+def test_the_average_may_lengthen_over_training() -> None:
+    net = Table([8.0, 8.0, 8.0])
+    ema = Piecewise((Phase(0, 0.0), Phase(2, 0.5)))
+    learner = Learner(net, torch.optim.SGD(net.parameters()), learning_rate=1.0, ema=ema)
+    for update, expected in enumerate((7.0, 6.0, 5.5, 4.75)):  # weights are 7, 6, 5, 4
+        learner.descend(net.energies.sum(), update=update)
+        assert learner.ema.energies.tolist() == [expected] * 3
+
+
 def test_clipping_bounds_the_norm_of_the_whole_gradient() -> None:
     net = Table([0.0, 0.0, 0.0])
     learner = Learner(net, torch.optim.SGD(net.parameters()), learning_rate=constant(1.0), clip=0.5)

@@ -26,13 +26,14 @@ class Learner:
         *,
         learning_rate: Schedule | Falling,
         clip: float | None = None,  # largest norm of the whole gradient (the authors clip each weight's by itself)
-        ema: float = 0.999,
+        ema: Schedule = 0.999,
         average: Average = alone,
     ) -> None:
         self.net, self.optimizer, self.clip, self.average = net, optimizer, clip, average
         self.learning_rate = learning_rate if isinstance(learning_rate, Falling) else scheduled(learning_rate)
+        self.decay = scheduled(ema)
         # Batch statistics are copied, not averaged: AveragedModel does so of its own.
-        self._average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(ema))  # type: ignore[no-untyped-call]
+        self._average = AveragedModel(net)
 
     @property
     def ema(self) -> nn.Module:
@@ -40,7 +41,7 @@ class Learner:
         return self._average.module
 
     def descend(self, loss: Tensor, *, update: int) -> None:
-        """One step down the loss: weights, then their moving average."""
+        """One step down the loss: weights, then their moving average, ema <- decay * ema + (1 - decay) * weights."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(update)
         self.optimizer.zero_grad()
@@ -53,6 +54,7 @@ class Learner:
         if self.clip is not None:
             clip_grads_with_norm_(self.net.parameters(), self.clip, norm)
         self.optimizer.step()
+        self._average.multi_avg_fn = get_ema_multi_avg_fn(self.decay(update))  # type: ignore[no-untyped-call]
         self._average.update_parameters(self.net)
 
     def state_dict(self) -> dict[str, Any]:

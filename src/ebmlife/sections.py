@@ -1,5 +1,6 @@
 """The sections that recipes are made of: frozen, typed, complete."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
@@ -19,8 +20,8 @@ def _schedule(value: Any) -> Any:
     return constant(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def _plain(schedule: Piecewise) -> Any:
-    phases = [{"from_update": phase.from_update, "value": _number(phase.value)} for phase in schedule.phases]
+def _plain(schedule: Piecewise, number: Callable[[float], float]) -> Any:
+    phases = [{"from_update": phase.from_update, "value": number(phase.value)} for phase in schedule.phases]
     return phases if len(phases) > 1 else phases[0]["value"]
 
 
@@ -40,13 +41,24 @@ def _positive(schedule: Piecewise) -> Piecewise:
     return schedule
 
 
+def _decay(schedule: Piecewise) -> Piecewise:
+    if any(not 0 <= value < 1 for value in schedule.values):
+        raise ValueError("values must be at least 0 and less than 1")
+    return schedule
+
+
 def _none(value: Any) -> Any:
     return None if isinstance(value, str) and value.lower() == "none" else value
 
 
-Changing = Annotated[Piecewise, BeforeValidator(_schedule), PlainSerializer(_plain)]  # over training
+Changing = Annotated[  # over training
+    Piecewise, BeforeValidator(_schedule), PlainSerializer(lambda schedule: _plain(schedule, _number))
+]
 Steps = Annotated[Changing, AfterValidator(_steps)]
 Rate = Annotated[Changing, AfterValidator(_positive)]
+Decay = Annotated[  # 0.0 stays 0.0: recipes' hashes have always known it as that
+    Changing, AfterValidator(_decay), PlainSerializer(lambda schedule: _plain(schedule, float))
+]
 Optional = BeforeValidator(_none)  # 'none' on the command line
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -95,7 +107,7 @@ class Optimizer(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     nesterov: bool = False  # of sgd
     clip: Annotated[Positive | None, Optional] = None  # largest norm of the gradient
-    ema: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    ema: Decay = constant(0.999)  # of the averaged weights: 1 - 1 / the number of updates that they are averaged over
     decay_until: Annotated[Count | None, Optional] = None  # the update at which the learning rate has fallen to 0
 
 

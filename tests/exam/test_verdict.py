@@ -5,7 +5,8 @@ import torch
 
 from ebmlife.exam.frechet import Moments
 from ebmlife.exam.reference import Reference
-from ebmlife.exam.verdict import Judgement, judge
+from ebmlife.exam.verdict import Judgement, judge, late
+from ebmlife.longwalk import log_spaced
 
 STEPS = [0, 100, 1000, 5000, 20_000, 100_000]
 RANGES = {"distance": (1.0, 2.0), "contrast": (0.5, 0.6), "outside": (0.0, 0.02)}
@@ -29,6 +30,14 @@ def test_what_stays_like_the_data_is_longrun() -> None:
     result = judged()
     assert (result.verdict, result.stable_until) == ("longrun", 100_000)
     assert result.reasons[0].endswith("1.00 times its value at 1,000 steps")
+
+
+def test_growth_is_of_the_last_looks_together() -> None:
+    steps, distances = [1000, 30_000, 50_000, 70_000, 100_000], [2.0, 9.0, 2.0, 3.0, 4.0]
+    assert late(steps, distances) == 3
+    assert sum(step >= 0.4 * 100_000 for step in log_spaced(100_000)) == 4
+    swinging = judged(steps=[0, *steps], distance=[1.5, 5, 5, 3, 5, 7])
+    assert "distance lately 5, 1.00 times its value at 1,000 steps" in swinging.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +74,8 @@ def test_a_life_may_begin_later_than_its_chain() -> None:
 
 
 def test_what_distances_are_measured_by_is_named() -> None:
-    late = judged(distance=[90, 90, 90, 90, 5, 6])
-    assert "1.20 times its value at 20,000 steps" in late.reasons[0]
+    born_late = judged(distance=[90, 90, 90, 90, 5, 6])
+    assert "1.20 times its value at 20,000 steps" in born_late.reasons[0]
     early = judged(steps=STEPS[:2])
     assert "times its value at 100 steps" in early.reasons[0]
 

@@ -14,6 +14,9 @@ Column = Sequence[float | None]
 MIDRUN = 1_000  # steps: the paper's midrun is "about 1000 to 3000"; what is spoilt earlier is shortrun
 LONGRUN = 50_000  # steps: the paper's longrun is "50K steps or more"
 GROWTH = 1.5  # of the distance over its value at MIDRUN: samples of a steady state stay as far from data as they are
+LATE = (
+    0.4  # of a walk: looks from there on are averaged; one alone swings by a third of itself, however many the chains
+)
 CHANCE = 1.25  # times the largest distance that so many data have to the data: less cannot be told from chance
 LOST = 0.5  # of the data's spread: half as far from the data as one and the same grey state would be
 MARGIN = 1.25  # on both sides of data's range of a figure: beyond, an eye sees it too
@@ -88,13 +91,20 @@ def _distance(at: Sequence[Mapping[str, float | None]], i: int | None) -> float 
 
 
 def _growth(steps: Sequence[int], at: Sequence[Mapping[str, float | None]], settled: int | None) -> str:
-    """How the last distance compares with the one that it must not grow from."""
-    now, then = at[-1]["distance"], _distance(at, settled)
+    """How the late distance compares with the one that it must not grow from."""
+    now, then = late(steps, [seen["distance"] for seen in at]), _distance(at, settled)
     if settled is None or not now or not then:
         return ""
-    said = f"; distance {now:.3g}, {now / then:.2f} times its value at {steps[settled]:,} steps"
+    said = f"; distance lately {now:.3g}, {now / then:.2f} times its value at {steps[settled]:,} steps"
     few = ", which so few chains cannot tell from chance: more would"
     return said + (few if now > GROWTH * then else "")
+
+
+def late(steps: Sequence[int], distances: Column) -> float | None:
+    """The mean over the last looks, four where there are eight in a decade."""
+    looks = zip(steps, distances, strict=True)
+    last = [value for step, value in looks if step >= LATE * steps[-1] and value is not None]
+    return sum(last) / len(last) if last else None
 
 
 def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> list[str]:

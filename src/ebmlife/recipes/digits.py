@@ -74,9 +74,9 @@ def digits_prior() -> dict[str, Any]:
 def digits_longrun() -> dict[str, Any]:
     """A longrun density of digits: the sum of a fixed prior energy, a learned one and a Gaussian. Chains from data.
 
-    States mature for 20,000 steps, in which chains go from digit to digit, and few of them, so that they get so old
-    within minutes. Measured here, two trainings: after 100,000 steps 256 chains are as far from the data as 256 data
-    are; of all ten kinds alike in one, with too many zeros and ones in the other; see docs/results/density.md.
+    States mature for 20,000 steps, in which chains go from digit to digit. How many there are of each kind is learned
+    from how many of the chains are of it; so all of them walk at every update, and weights are averaged over several
+    times as many updates as a chain takes from one kind to another, some 500. TO BE MEASURED
 
     ebmlife train digits-prior --out runs/digits-prior
     ebmlife train digits-longrun --out runs/digits-longrun
@@ -84,9 +84,13 @@ def digits_longrun() -> dict[str, Any]:
     """
     return _from_data() | {
         "updates": 10_000,
+        "batch": 256,
         "prior": {"run": "runs/digits-prior"},
-        "chains": part("maturing", size=256, burn_in_size=64, mature=1000),
-        "optimizer": {"learning_rate": "5e-4, 1e-4 @ 1000, 3e-5 @ 3000, 1e-5 @ 6000, 3e-6 @ 9000", "ema": 0.999},
+        "chains": part("maturing", size=256, burn_in_size=256, mature=4000, burn_in_steps=5),
+        "optimizer": {
+            "learning_rate": "5e-4, 1e-4 @ 1000, 3e-5 @ 3000, 1e-5 @ 6000, 3e-6 @ 9000",
+            "ema": "0.99, 0.999 @ 3000, 0.9998 @ 5000",
+        },
         "sampling_steps": 1000,
         "checkpoint": {"every": 500},
     }
