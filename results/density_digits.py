@@ -28,7 +28,7 @@ from ebmlife.exam.verdict import LATE, MIDRUN, late
 from ebmlife.pictures import Panel
 
 RUNS, PAGE, PRIOR = Path("runs/results/density"), RESULTS / "density.md", Path("runs/digits-prior")
-STEPS, CHAINS, FEW = 100_000, 512, 32  # few: of models without a compiled program
+STEPS, CHAINS, FEW = 100_000, 512, 64  # few: of models without a compiled program
 MORE = ("--basins", "--outliers")  # what can be asked of an energy
 
 

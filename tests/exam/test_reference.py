@@ -45,6 +45,12 @@ def test_fewer_chains_differ_more_from_the_data_by_chance() -> None:
     assert of(data, chains=20).ranges["distance"][1] > 3 * of(data, chains=500).ranges["distance"][1]
 
 
+def test_means_of_some_draws_swing_less_than_each() -> None:
+    truth = of(torch.randn(1000, 4), chains=20)
+    least, most = truth.ranges["distance"]
+    assert least < truth.averaged < 0.8 * most
+
+
 def test_axes_are_the_directions_of_most_variance() -> None:
     data = torch.randn(2000, 5) * torch.tensor([1.0, 9.0, 0.1, 5.0, 0.2]) + 7
     projected = of(data).project(data)

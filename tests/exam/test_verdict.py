@@ -10,7 +10,8 @@ from ebmlife.longwalk import log_spaced
 
 STEPS = [0, 100, 1000, 5000, 20_000, 100_000]
 RANGES = {"distance": (1.0, 2.0), "contrast": (0.5, 0.6), "outside": (0.0, 0.02)}
-TRUTH = Reference(Moments(torch.zeros(2), 10 * torch.eye(2), 9), RANGES, torch.zeros(2), torch.eye(2))  # spread 20
+SPREAD_20 = Moments(torch.zeros(2), 10 * torch.eye(2), 9)
+TRUTH = Reference(SPREAD_20, RANGES, torch.zeros(2), torch.eye(2), averaged=1.6)
 GOOD: dict[str, list[float | None]] = {
     "distance": [1.5, 3, 5, 5, 5, 5],
     "contrast": [0.55] * 6,
@@ -38,6 +39,35 @@ def test_growth_is_of_the_last_looks_together() -> None:
     assert sum(step >= 0.4 * 100_000 for step in log_spaced(100_000)) == 4
     swinging = judged(steps=[0, *steps], distance=[1.5, 5, 5, 3, 5, 7])
     assert "distance lately 5, 1.00 times its value at 1,000 steps" in swinging.reasons[0]
+
+
+LOOKS = [0, 100, 1000, 5000, 50_000, 60_000, 80_000, 100_000]  # the last four are late ones
+CALM: dict[str, list[float | None]] = {name: [column[0]] * 8 for name, column in GOOD.items()}
+
+
+@pytest.mark.parametrize(
+    ("distances", "verdict", "until", "why"),
+    [
+        # 1.25 * 2 = 2.5 is the limit of one look, max(1.5 * 1.2, 1.25 * 1.6) = 2 that of the last four together.
+        (
+            [1.2, 1.2, 1.2, 1.2, 2.4, 1.5, 1.5, 2.4],
+            "longrun",
+            100_000,
+            "which so few chains cannot tell",
+        ),
+        (
+            [1.2, 1.2, 1.2, 1.2, 2.1, 2.1, 2.1, 2.1],
+            "midrun",
+            5000,
+            "distance 2.1, the mean of the looks from here on, is above 2 ",
+        ),
+        ([1.2, 1.2, 1.5, 1.5, 2.2, 2.2, 2.2, 2.2], "longrun", 100_000, "1.47 times its value"),
+    ],
+)
+def test_last_looks_are_judged_together(distances: list[float | None], verdict: str, until: int, why: str) -> None:
+    result = judge(LOOKS, CALM | {"distance": distances}, TRUTH)
+    assert (result.verdict, result.stable_until) == (verdict, until)
+    assert why in result.reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ebmlife.exam.frechet import Moments, frechet_distance, moments
 from ebmlife.exam.kept import once
 
 DRAWS = 50  # random sets of data, each as large as the set of chains, whose figures make up data's range
+TOGETHER = 4  # draws whose distances are averaged, as those of the last looks of an exam are
 AXES = 3  # principal components of the features that parallel chains are compared along
 _COARSE = 8  # pixels: images whose own values are the features are averaged to this size at most
 
@@ -47,6 +48,7 @@ class Reference:
     ranges: dict[str, tuple[float, float]]  # of each figure, and of the distance: least and most over the draws
     centre: Tensor  # (D,) of the features
     axes: Tensor  # (D, AXES or fewer)
+    averaged: float  # the largest mean of the distances of some draws together
 
     @property
     def spread(self) -> float:
@@ -91,7 +93,8 @@ def reference(
             ranges.setdefault(name, []).append(value)
     centre = of_data.mean(0)
     axes = torch.linalg.svd(of_data[:2000] - centre, full_matrices=False).Vh[:AXES].T
-    return Reference(whole, {name: (min(seen), max(seen)) for name, seen in ranges.items()}, centre, axes)
+    averaged = torch.tensor(ranges["distance"][: DRAWS - DRAWS % TOGETHER]).view(-1, TOGETHER).mean(1).max().item()
+    return Reference(whole, {name: (min(seen), max(seen)) for name, seen in ranges.items()}, centre, axes, averaged)
 
 
 @torch.no_grad()

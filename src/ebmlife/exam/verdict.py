@@ -6,7 +6,7 @@ from itertools import takewhile
 from math import inf
 from typing import Literal
 
-from ebmlife.exam.reference import Reference
+from ebmlife.exam.reference import TOGETHER, Reference
 
 Verdict = Literal["shortrun", "midrun", "longrun"]
 Column = Sequence[float | None]
@@ -47,6 +47,9 @@ def judge(
             born = i
         if born is not None and (settled is None or step <= MIDRUN):
             settled = i
+    if (drift := _drift(steps, at, settled, reference)) is not None:
+        for i in _last(steps):
+            faults[i].append(drift)
     if born is None:
         worst = f"samples are never like the data; at {steps[-1]:,} steps: {'; '.join(faults[-1])}"
         return Judgement("shortrun", 0, [worst, *end])
@@ -101,10 +104,29 @@ def _growth(steps: Sequence[int], at: Sequence[Mapping[str, float | None]], sett
 
 
 def late(steps: Sequence[int], distances: Column) -> float | None:
-    """The mean over the last looks, four where there are eight in a decade."""
-    looks = zip(steps, distances, strict=True)
-    last = [value for step, value in looks if step >= LATE * steps[-1] and value is not None]
-    return sum(last) / len(last) if last else None
+    """The mean over the last looks."""
+    known = [value for i in _last(steps) if (value := distances[i]) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _last(steps: Sequence[int]) -> list[int]:
+    """Which looks are late ones: four where eight are in a decade."""
+    return [i for i, step in enumerate(steps) if step >= LATE * steps[-1]]
+
+
+def _drift(
+    steps: Sequence[int], at: Sequence[Mapping[str, float | None]], settled: int | None, reference: Reference
+) -> str | None:
+    """What is wrong with the distances of the last looks together: their mean swings less by chance than each does."""
+    last = _last(steps)
+    now, then = late(steps, [seen["distance"] for seen in at]), _distance(at, settled)
+    if settled is None or now is None or then is None or len(last) < TOGETHER or steps[last[0]] <= steps[settled]:
+        return None
+    limit = max(GROWTH * then, CHANCE * reference.averaged)
+    if now <= limit:
+        return None
+    said = f"distance {now:.3g}, the mean of the looks from here on, is above {limit:.3g}"
+    return f"{said} ({then:.3g} at {steps[settled]:,} steps; such means of data: up to {reference.averaged:.3g})"
 
 
 def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> list[str]:
