@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from ebmlife.data import digits
+from ebmlife.exam.digits import FEATURES
 from ebmlife.exam.frechet import Moments
-from ebmlife.exam.reference import Reference
+from ebmlife.exam.reference import PLAIN, Reference, reference
 from ebmlife.exam.verdict import Judgement, judge, late
 from ebmlife.longwalk import log_spaced
 
@@ -142,3 +144,17 @@ def test_what_the_verdict_does_not_rest_on_is_said_all_the_same() -> None:
     assert "not mixed (R-hat of energies 1.70)" in unmixed.reasons[1]
     falling = judged(energy=[0, 0, 0, 0, -1, -9])
     assert "still falls: by 8.0 spreads since step 20,000" in falling.reasons[1]
+
+
+@pytest.mark.parametrize("chains", [32, 256])
+def test_draws_of_data_are_hardly_ever_taken_for_spoilt(chains: int) -> None:
+    """Looks at fresh data each time, as at chains of a perfect density that forget where they were."""
+    rng, data = torch.Generator().manual_seed(0), digits()
+    features = FEATURES.of(data.take(torch.arange(len(data))))
+    truth = reference(features, chains=chains, features=PLAIN, noise=0.0, rng=rng)
+    draws = [truth.distance(features[torch.randint(len(data), (chains,), generator=rng)]) for _ in range(200)]
+    spoilt = 0
+    for _ in range(1000):
+        looks = torch.tensor(draws)[torch.randint(len(draws), (len(LOOKS),), generator=rng)].tolist()
+        spoilt += judge(LOOKS, {"distance": looks}, truth).verdict != "longrun"
+    assert spoilt < 10
