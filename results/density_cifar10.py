@@ -66,7 +66,8 @@ def write() -> None:
         f"distance is `{some.settings['distance']}`.\nRanges of as many data: {ranges}.\n\n"
         f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n" + "\n".join(lines[name] for name in MODELS if name in lines),
     )
-    pictures.save(PAGE.with_name("density-cifar10.png"), together(cycles))
+    some_only = "" if len(cycles) == len(MODELS) else f"-{'-'.join(cycles)}"  # beside the picture of others
+    pictures.save(PAGE.with_name(f"density-cifar10{some_only}.png"), together(cycles))
 
 
 def main(names: Sequence[str]) -> None:

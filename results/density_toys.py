@@ -25,13 +25,9 @@ from ebmlife.recipe import Recipe
 
 RUNS, PAGE = Path("runs/results/density"), RESULTS / "density.md"
 LENGTHS = {"shortrun": "", "midrun": "-midrun", "longrun": "-longrun"}
-WITH_PRIOR = "longrun, with prior"  # the shortrun energy of the same seed
-ABLATIONS = {
-    "longrun, no annealing": "-longrun-no-anneal",
-    "longrun, one bank": "-longrun-one-bank",
-    WITH_PRIOR: "-longrun-with-prior",
-}
-MODELS = LENGTHS | ABLATIONS  # what is trained: the ending of its recipe's name
+PRIORS = {"longrun, midrun prior": "midrun", "longrun, shortrun prior": "shortrun"}  # of the same seed
+ABLATIONS = {"longrun, no annealing": "-longrun-no-anneal", "longrun, one bank": "-longrun-one-bank"}
+MODELS = LENGTHS | ABLATIONS | dict.fromkeys(PRIORS, "-longrun-with-prior")  # the ending of the recipe's name
 TOY_NAMES, SEEDS = ("mixture", "rings"), (0, 1, 2)
 SAMPLES, COARSE = 5_000, 20  # samples, and cells along a side when they are counted
 
@@ -52,7 +48,7 @@ class Scores:
 
 def scored(toy: str, model: str, seed: int, console: Console) -> Scores:
     """Trains (or goes on, or finds) one run, and scores it."""
-    prior = {"prior.run": str(place(toy, "shortrun", seed))} if model == WITH_PRIOR else {}
+    prior = {"prior.run": str(place(toy, PRIORS[model], seed))} if model in PRIORS else {}
     recipe = chosen(f"toy-{toy}{MODELS[model]}", {"seed": str(seed)} | prior)
     folder = trained(place(toy, model, seed), recipe, console)
     if not (folder / "scores.json").exists():
@@ -62,7 +58,7 @@ def scored(toy: str, model: str, seed: int, console: Console) -> Scores:
 
 
 def place(toy: str, model: str, seed: int) -> Path:
-    return RUNS / f"{toy}{MODELS[model] or '-shortrun'}-seed{seed}"
+    return RUNS / f"{toy}-{model.replace(', ', '-').replace(' ', '-')}-seed{seed}"
 
 
 def truth(recipe: Recipe) -> Toy:

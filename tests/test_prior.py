@@ -173,8 +173,8 @@ def test_a_prior_can_be_taken_away_where_there_is_one_and_added_where_there_is_n
     assert changed_fields(name, suffix) <= {"prior", "prior.run", "prior.temperature"}
 
 
-def test_the_prior_of_a_toy_is_its_shortrun_energy() -> None:
-    with pytest.raises(BadInput, match=r"prior\.run .*: ebmlife train toy-rings --out runs/toy-rings$"):
+def test_the_prior_of_a_toy_is_its_midrun_energy() -> None:
+    with pytest.raises(BadInput, match=r"prior\.run .*: ebmlife train toy-rings-midrun --out runs/toy-rings-midrun$"):
         build.training(build.resolve(recipes.get("toy-rings-longrun-with-prior")))
 
 

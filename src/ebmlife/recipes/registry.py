@@ -25,13 +25,13 @@ def compared(fields: Fields) -> Fields:
 
 def lengthened(fields: Fields) -> Fields:
     """Registers a toy's midrun and longrun beside its shortrun, the same network, data, step size and updates; and the
-    longrun with one of its parts taken away at a time, or on top of the shortrun energy."""
+    longrun with one of its parts taken away at a time, or with the midrun energy as a prior: like the paper's priors,
+    it has learned from persistent chains that are often reborn."""
     name, (_, changed) = _name(fields), _LENGTHS["longrun"]
     longrun = partial(_changed, fields, changed)
-    prior = {
-        "with-prior": ("beside the shortrun energy as a fixed prior", lambda _: {"prior": {"run": f"runs/{name}"}})
-    }
-    _vary(f"{name}-longrun", longrun, _ablations_of(longrun()) | prior)
+    prior = {"run": f"runs/{name}-midrun"}
+    with_prior = {"with-prior": ("beside the midrun energy as a fixed prior", lambda _: {"prior": prior})}
+    _vary(f"{name}-longrun", longrun, _ablations_of(longrun()) | with_prior)
     return _varied(fields, _LENGTHS)
 
 
