@@ -45,10 +45,11 @@ def test_fewer_chains_differ_more_from_the_data_by_chance() -> None:
     assert of(data, chains=20).ranges["distance"][1] > 3 * of(data, chains=500).ranges["distance"][1]
 
 
-def test_means_of_some_draws_swing_less_than_each() -> None:
-    truth = of(torch.randn(1000, 4), chains=20)
+def test_chance_is_read_off_the_draws() -> None:
+    truth = of(torch.randn(1000, 4, generator=torch.Generator().manual_seed(0)), chains=20)
     least, most = truth.ranges["distance"]
-    assert least < truth.averaged < 0.8 * most
+    assert least < truth.by_chance(0) < most < truth.by_chance(4)
+    assert of(torch.ones(10, 4)).by_chance(4) == pytest.approx(0, abs=1e-200)  # nothing by chance of copies of one
 
 
 def test_axes_are_the_directions_of_most_variance() -> None:

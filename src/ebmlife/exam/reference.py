@@ -1,5 +1,6 @@
 """What data look like to the exam: the moments of their features, and what so many of them score by chance."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,6 @@ from ebmlife.exam.frechet import Moments, frechet_distance, moments
 from ebmlife.exam.kept import once
 
 DRAWS = 50  # random sets of data, each as large as the set of chains, whose figures make up data's range
-TOGETHER = 4  # draws whose distances are averaged, as those of the last looks of an exam are
 AXES = 3  # principal components of the features that parallel chains are compared along
 _COARSE = 8  # pixels: images whose own values are the features are averaged to this size at most
 
@@ -48,7 +48,7 @@ class Reference:
     ranges: dict[str, tuple[float, float]]  # of each figure, and of the distance: least and most over the draws
     centre: Tensor  # (D,) of the features
     axes: Tensor  # (D, AXES or fewer)
-    averaged: float  # the largest mean of the distances of some draws together
+    chance: tuple[float, float]  # mean and deviation, over the draws, of the distance's logarithm
 
     @property
     def spread(self) -> float:
@@ -58,6 +58,12 @@ class Reference:
     def distance(self, features: Tensor) -> float:
         """The Fréchet distance of features (B, D) to the data's."""
         return frechet_distance(self.moments, moments([features]))
+
+    def by_chance(self, deviations: float) -> float:
+        """A distance that so many data have by chance, if it is so many deviations above their usual one. Distances of
+        draws are nearly log-normal: sums of squares, of which a few are most of it."""
+        mean, deviation = self.chance
+        return math.exp(mean + deviations * deviation)
 
     def project(self, features: Tensor) -> Tensor:
         """(B, D) -> (B, AXES)."""
@@ -93,8 +99,9 @@ def reference(
             ranges.setdefault(name, []).append(value)
     centre = of_data.mean(0)
     axes = torch.linalg.svd(of_data[:2000] - centre, full_matrices=False).Vh[:AXES].T
-    averaged = torch.tensor(ranges["distance"][: DRAWS - DRAWS % TOGETHER]).view(-1, TOGETHER).mean(1).max().item()
-    return Reference(whole, {name: (min(seen), max(seen)) for name, seen in ranges.items()}, centre, axes, averaged)
+    logarithms = torch.tensor(ranges["distance"], dtype=torch.float64).clamp_min(1e-300).log()  # copies of one: 0
+    chance = logarithms.mean().item(), logarithms.std().item()
+    return Reference(whole, {name: (min(seen), max(seen)) for name, seen in ranges.items()}, centre, axes, chance)
 
 
 @torch.no_grad()

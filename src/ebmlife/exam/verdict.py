@@ -6,7 +6,7 @@ from itertools import takewhile
 from math import inf
 from typing import Literal
 
-from ebmlife.exam.reference import TOGETHER, Reference
+from ebmlife.exam.reference import Reference
 
 Verdict = Literal["shortrun", "midrun", "longrun"]
 Column = Sequence[float | None]
@@ -14,10 +14,10 @@ Column = Sequence[float | None]
 MIDRUN = 1_000  # steps: the paper's midrun is "about 1000 to 3000"; what is spoilt earlier is shortrun
 LONGRUN = 50_000  # steps: the paper's longrun is "50K steps or more"
 GROWTH = 1.5  # of the distance over its value at MIDRUN: samples of a steady state stay as far from data as they are
-LATE = (
-    0.4  # of a walk: looks from there on are averaged; one alone swings by a third of itself, however many the chains
-)
-CHANCE = 1.25  # times the largest distance that so many data have to the data: less cannot be told from chance
+CHANCE = 3.6  # deviations of the logarithm of data's own distance: one look in some thousands at data is beyond
+LATE = 0.4  # of a walk: looks from there on, four in most, are also judged by the mean of their distances
+LOOKS = 3  # at the least, that such a mean is of
+CALM = 0.7  # as far as single looks, such means swing by chance: half as far if looks are independent, as far if not
 LOST = 0.5  # of the data's spread: half as far from the data as one and the same grey state would be
 MARGIN = 1.25  # on both sides of data's range of a figure: beyond, an eye sees it too
 SPILL = 0.1  # more of the pixels outside [-1, 1] than of the data's: a tenth of an image is an eyeful
@@ -83,7 +83,7 @@ def _faults(seen: Mapping[str, float | None], reference: Reference, settled: flo
 def _limits(name: str, least: float, most: float, reference: Reference, settled: float | None) -> tuple[float, float]:
     if name == "distance":
         lost = most + LOST * reference.spread
-        return -inf, lost if settled is None else min(lost, max(GROWTH * settled, CHANCE * most))
+        return -inf, lost if settled is None else min(lost, max(GROWTH * settled, reference.by_chance(CHANCE)))
     if name == "outside":
         return -inf, most + SPILL
     return least / MARGIN, most * MARGIN
@@ -120,13 +120,14 @@ def _drift(
     """What is wrong with the distances of the last looks together: their mean swings less by chance than each does."""
     last = _last(steps)
     now, then = late(steps, [seen["distance"] for seen in at]), _distance(at, settled)
-    if settled is None or now is None or then is None or len(last) < TOGETHER or steps[last[0]] <= steps[settled]:
+    if settled is None or now is None or then is None or len(last) < LOOKS or steps[last[0]] <= steps[settled]:
         return None
-    limit = max(GROWTH * then, CHANCE * reference.averaged)
+    limit = max(GROWTH * then, reference.by_chance(CALM * CHANCE))
     if now <= limit:
         return None
+    least, most = reference.ranges["distance"]
     said = f"distance {now:.3g}, the mean of the looks from here on, is above {limit:.3g}"
-    return f"{said} ({then:.3g} at {steps[settled]:,} steps; such means of data: up to {reference.averaged:.3g})"
+    return f"{said} ({then:.3g} at {steps[settled]:,} steps; data: {least:.3g} to {most:.3g})"
 
 
 def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> list[str]:
