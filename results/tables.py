@@ -23,7 +23,8 @@ def rows(page: Path, name: str) -> dict[str, str]:
     """The lines of the table that is there, by their first cells: what was measured elsewhere stays."""
     _, rest = page.read_text().split(f"<!-- {name} -->\n")
     lines = [line for line in rest.split("<!-- end -->", 1)[0].splitlines() if line.startswith("| ")]
-    return {line.split(" | ")[0].removeprefix("| "): line for line in lines[1:]}
+    alike = [line for line in lines[1:] if line.count(" | ") == lines[0].count(" | ")]  # not of another layout
+    return {line.split(" | ")[0].removeprefix("| "): line for line in alike}
 
 
 def replace(page: Path, name: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from ebmlife.exam import record
 Capture = pytest.CaptureFixture[str]
 SHORT = ["--steps", "150", "--chains", "8"]
 SUBJECTS = """
+import os
 import torch
 from ebmlife.energy import Score, gaussian
 torch.set_num_threads(1)
@@ -69,6 +71,46 @@ def images():
     return gaussian(0.5), torch.linspace(-1, 1, 8).view(8, 1, 1, 1).expand(8, 1, 8, 8).contiguous()
 
 value = 7
+
+SCALE = float(os.environ.get("SCALE", 1))
+
+def closure():
+    return lambda x: SCALE * x.square().sum(1), START
+
+def other_data():
+    return gaussian(0.5), START, SCALE * START
+
+def raises():
+    def energy(x):
+        raise ValueError("two\\nlines")
+    return energy, START
+
+def detached():
+    return lambda x: x.detach().sum(1), START
+
+def halves():
+    return gaussian(0.5), START.half()
+
+def data_of_nan():
+    return gaussian(0.5), START, START * float("nan")
+
+def two_channels():
+    return gaussian(0.5), torch.zeros(8, 2, 8, 8)
+
+def blows_up():
+    return lambda x: (x.square().sum(1) * 1e30).square(), START
+
+class Slope:
+    net = torch.nn.Linear(2, 2)
+
+    def gradient(self, x):
+        return self.net(x)[:, :]
+
+def slope():
+    return Slope(), START
+
+def double():
+    return gaussian(0.5), torch.randn(8, 1, 8, 8).double()
 """
 
 
@@ -179,7 +221,7 @@ def test_chains_of_recovery_likelihood_can_be_given_noisier_images(tmp_path: Pat
         assert main(["exam", str(run), "--out", str(tmp_path / name), *size, *more]) == 0
         spread[name] = record.load(tmp_path / name).figures["contrast"][-1]
     assert spread["held"] < spread["free"] / 3
-    assert "8 chains, each given an image, walk together, not 4" in fails(
+    assert "8 chains, each given an image, walk together in one batch, not 4" in fails(
         capsys, run, "--out", tmp_path / "parts", *SHORT, "--conditional", "--batch", "4"
     )
     assert not (tmp_path / "parts").exists()
@@ -252,7 +294,7 @@ def test_outliers_stand_beside_data_that_were_not_learned(tmp_path: Path) -> Non
         (["{module}:narrow", "--out", "out", "--chains", "9"], "--chains is of runs"),
         (["{module}:narrow", "--out", "out", "--evaluation-temperature", "2"], "--evaluation-temperature is of runs"),
         (["{module}:broken", "--out", "out"], "broken failed with ZeroDivisionError: division by zero; --debug"),
-        (["{module}:narrow", "--out", "out", "--features", "fid"], "--features fid is of images"),
+        (["{module}:narrow", "--out", "out", "--features", "fid"], "--features fid is of images in grey or colour"),
         (["{module}:narrow", "--out", "out", "--features", "digits"], "--features digits is of images (1, 8, 8)"),
         (["{module}:narrow", "--out", "out", "--classifier", "{module}:Bright"], "does not take images of shape (2,)"),
         (["{module}:narrow", "--out", "out", "--conditional"], "--conditional is of runs"),
@@ -340,3 +382,69 @@ def test_stopped_the_same_command_goes_on(subjects: str, tmp_path: Path) -> None
     whole, parts = record.load(tmp_path / "whole"), record.load(tmp_path / "parts")
     assert torch.equal(whole.states, parts.states)
     assert whole.figures == parts.figures
+
+
+@pytest.mark.parametrize("subject", ["closure", "other_data"])
+def test_what_has_changed_inside_a_function_is_seen(
+    subjects: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch, subject: str
+) -> None:
+    command = [sys.executable, "-m", "ebmlife", "exam", f"{subjects}:{subject}", "--steps", "50", "--out", "out"]
+    assert subprocess.run(command, check=False).returncode == 0
+    assert subprocess.run(command, check=False).returncode == 0
+    monkeypatch.setenv("SCALE", "3")
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "out holds an exam with" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"),
+    [
+        ("raises", r"the energy of states \(8, 2\) failed with ValueError: two; --debug"),
+        ("detached", r"the gradient of states \(8, 2\) failed with RuntimeError"),
+        ("halves", "float32 or float64, got torch.float16"),
+        ("data_of_nan", "the data that samples are to be compared with are not finite"),
+    ],
+)
+def test_what_a_function_does_wrong_is_one_line_and_leaves_nothing(
+    subjects: str, capsys: Capture, tmp_path: Path, subject: str, said: str
+) -> None:
+    assert re.search(said, fails(capsys, f"{subjects}:{subject}", "--steps", "50", "--out", "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_functions(subjects: str, capsys: Capture) -> None:
+    def said(subject: str, *more: str) -> str:
+        return fails(capsys, f"{subjects}:{subject}", "--steps", "50", "--out", "out", *more)
+
+    assert "step_size above 0 and below 1e+06, got inf" in said("narrow", "--step-size", "inf")
+    assert "--seed must be at least 0 and below 2**63" in said("narrow", "--seed", str(10**30))
+    assert "states of shape (2, 8, 8); use moments" in said("two_channels", "--features", "fid")
+
+
+def test_a_module_that_fails_is_one_line(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("not_python", "def :"), ("fails_at_once", "1 / 0")):
+        (tmp_path / f"{name}_{tmp_path.name}.py".replace("-", "_")).write_text(text)
+        target = f"{name}_{tmp_path.name}:f".replace("-", "_")
+        assert re.search("fails with (SyntaxError|ZeroDivisionError)", fails(capsys, target, "--out", "out"))
+
+
+def test_a_failed_exam_does_not_claim_its_folder(subjects: str, tmp_path: Path) -> None:
+    assert main(["exam", f"{subjects}:blows_up", "--steps", "50", "--step-size", "1", "--out", "out"]) != 0
+    assert not (tmp_path / "out" / "exam.json").exists()
+    assert main(["exam", f"{subjects}:narrow", "--steps", "50", "--out", "out"]) == 0
+
+
+def test_a_network_may_be_the_slope_itself(subjects: str) -> None:
+    assert main(["exam", f"{subjects}:slope", "--steps", "50", "--out", "out"]) == 0
+
+
+def test_double_precision_has_basins_and_outliers(subjects: str) -> None:
+    more = ["--basins", "--outliers", "--step-size", "0.1"]
+    assert main(["exam", f"{subjects}:double", "--steps", "50", "--out", "out", *more]) == 0
+
+
+def test_the_folder_of_a_run_is_no_place_for_an_exam(trained: Path, capsys: Capture) -> None:
+    assert "is the folder of a run; choose another --out" in fails(capsys, trained, "--out", trained, *SHORT)
+    assert not (trained / "exam.json").exists()

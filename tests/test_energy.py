@@ -1,7 +1,8 @@
 import torch
 from torch import nn
 
-from ebmlife.energy import frozen, gaussian, tempered, total
+from ebmlife.energy import Score, frozen, gaussian, is_energy, tempered, total
+from ebmlife.langevin import langevin
 
 
 def quadratic(x: torch.Tensor) -> torch.Tensor:
@@ -32,3 +33,12 @@ def test_frozen_restores_gradients_and_modes_even_after_an_error() -> None:
     except RuntimeError:
         pass
     assert before == ([p.requires_grad for p in net.parameters()], [m.training for m in net.modules()])
+
+
+def test_a_score_is_left_as_it_was() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    before = net[1].running_mean.clone()
+    langevin(Score(net), torch.randn(8, 2), steps=3, step_size=0.1)
+    assert torch.equal(net[1].running_mean, before)
+    assert net.training
+    assert not is_energy(Score(net))

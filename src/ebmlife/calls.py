@@ -24,6 +24,10 @@ def find_call(name: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise BadInput(f"{name}: {error}; expected package.module:function that Python can import") from error
+    except Exception as error:  # whatever the user's own module does
+        raise BadInput(
+            f"{name}: {module_name} fails with {type(error).__name__}: {error}; --debug shows where"
+        ) from error
     found = getattr(module, function, None)
     if not callable(found):
         known = [word for word, value in vars(module).items() if callable(value)]

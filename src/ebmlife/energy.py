@@ -17,7 +17,7 @@ def gradient(energy: Energy, x: Tensor) -> Tensor:
     own = getattr(energy, "gradient", None)
     if own is not None:
         slope: Tensor = own(x)
-        return slope
+        return slope.detach()  # a network's own output would remember its way
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         return torch.autograd.grad(energy(leaf).sum(), leaf)[0]
@@ -103,10 +103,13 @@ class _Total(nn.Module):
         return product
 
 
-class Score:
+class Score(nn.Module):
     """What chains walk on where there is a score s(x) = grad log p(x) and no energy: grad E(x) = -s(x)."""
 
+    conservative = False
+
     def __init__(self, score: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
         self.score = score
 
     @torch.no_grad()

@@ -1,9 +1,15 @@
 """Short names for tensors and functions, by what they hold: so that work is not gone on with on something else."""
 
 import hashlib
+import math
 
 import torch
 from torch import Tensor, nn
+
+from ebmlife.energy import Energy, frozen, gradient
+
+_PROBED = 4  # states
+_ROUNDING = 0.01  # relative: another machine, or another number of threads, rounds otherwise
 
 
 def of_tensors(*tensors: Tensor, said: str = "") -> str:
@@ -18,6 +24,26 @@ def of_functions(*functions: object) -> str:
     modules = [function for function in functions if isinstance(function, nn.Module)]
     tensors = [tensor for module in modules for _, tensor in _held(module)]
     return of_tensors(*tensors, said=repr([_form(module) for module in modules]))
+
+
+def of_slope(energy: Energy, x: Tensor) -> list[float]:
+    """|grad E| of the first states of a batch: a closure, or whatever holds a list, is known by what it does."""
+    with frozen(energy):
+        lengths: list[float] = gradient(energy, x)[:_PROBED].flatten(1).double().norm(dim=1).tolist()
+    return lengths
+
+
+def alike(old: object, new: object) -> bool:
+    """Whether two settings are the same; lists of numbers were measured, and may differ by rounding."""
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return all(a == b or _near(a, b) for a, b in zip(old, new, strict=True))
+    return old == new
+
+
+def _near(a: object, b: object) -> bool:
+    if not isinstance(a, float) or not isinstance(b, float):
+        return False
+    return math.isclose(a, b, rel_tol=_ROUNDING) or (math.isnan(a) and math.isnan(b))
 
 
 def _held(module: nn.Module) -> list[tuple[str, Tensor]]:

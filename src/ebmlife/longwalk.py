@@ -6,7 +6,7 @@ batches each; what they know of the others' is brought up to date at every stop,
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +85,7 @@ def long_walk(
     clip: float | None = None,
     batch: int = 256,  # chains that walk together; all reach a mark before any goes on
     watchers: Sequence[Watcher] = (),
+    about: Mapping[str, object] | None = None,  # what else the watchers' figures rest on, by name
     folder: Path | None = None,  # of the checkpoints; a walk that is there already goes on
     save_every: float = 60.0,  # seconds
     progress: Callable[[Progress], None] = lambda _: None,
@@ -97,9 +98,12 @@ def long_walk(
     """
     if batch < 1 or len(x) < 1:
         raise BadInput(f"a walk needs at least 1 chain and batches of at least 1, got {len(x)} and {batch}")
+    if steps < 0:
+        raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
     settings: dict[str, Any] = {"step_size": step_size, "seed": seed, "clip": clip, "batch": batch}
     settings |= {"start": fingerprint.of_tensors(x), "energy": fingerprint.of_functions(energy)}
-    settings |= {"marks": [f"{len(w.marks)} to {w.marks[-1]}" for w in watchers]}
+    settings |= {"slope": fingerprint.of_slope(energy, x[:batch])} if folder else {}
+    settings |= {"marks": [fingerprint.of_tensors(torch.tensor(w.marks)) for w in watchers], **(about or {})}
     walk = _Walk(energy, x, step_size, seed, clip, batch, ranks)
     with nullcontext() if folder is None else _alone(folder, ranks):
         saved = _Saved(folder, settings, walk, watchers, ranks)
@@ -226,7 +230,7 @@ class _Saved:
 
 def _check_settings(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     for name, value in new.items():
-        if old.get(name) != value:
+        if not fingerprint.alike(old.get(name), value):
             raise BadInput(
                 f"{folder} holds a walk with {name} {old.get(name)}, not {value}; choose another folder for this one"
             )

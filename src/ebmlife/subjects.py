@@ -54,6 +54,8 @@ def given(target: str, *, seed: int = 0) -> Subject:
     samples are to be compared with more than those, data. It is called under torch's seed: an exam that is gone on with
     has the same start."""
     function = find_call(target)
+    if not 0 <= seed < 2**63:
+        raise BadInput(f"--seed must be at least 0 and below 2**63, got {seed}")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         try:
@@ -69,6 +71,7 @@ def given(target: str, *, seed: int = 0) -> Subject:
     if not isinstance(data, Tensor | None) and not hasattr(data, "labels"):
         raise BadInput(f"{target}: its data are a {type(data).__name__}; expected a tensor (N, ...) or a data set")
     identity = {"target": target, "energy": fingerprint.of_functions(energy), "states": fingerprint.of_tensors(x0)}
+    identity |= {"data": fingerprint.of_tensors(data)} if isinstance(data, Tensor) else {}
     return Subject(energy, x0, identity, data=data)
 
 
@@ -116,8 +119,10 @@ def trained(
 
 def find_features(name: str, shape: tuple[int, ...]) -> tuple[Features, Features | None]:
     """Where distances are taken, and what R-hat's projections are of: Inception at every trace would take hours."""
-    if name == "fid" and len(shape) != 3:
-        raise BadInput(f"--features fid is of images, and these are states of shape {shape}; use moments")
+    if name == "fid" and (len(shape) != 3 or shape[0] not in (1, 3)):
+        raise BadInput(
+            f"--features fid is of images in grey or colour, and these are states of shape {shape}; use moments"
+        )
     if name == "digits" and shape != (1, 8, 8):
         raise BadInput(f"--features digits is of images (1, 8, 8), and these are states of shape {shape}")
     if name == "fid":

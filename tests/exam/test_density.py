@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ebmlife.data import TOYS, Mixture
 from ebmlife.energy import gaussian, tempered
-from ebmlife.errors import Diverged
+from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.density import compare, exact, normalised
 
 
@@ -59,3 +59,10 @@ def test_mass_that_may_lie_beyond_the_square_shows() -> None:
 def test_an_energy_that_is_not_finite_is_not_integrated() -> None:
     with pytest.raises(Diverged, match="not finite"):
         normalised(lambda x: x[:, 0].log())
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.004])
+def test_a_truth_that_the_square_cannot_hold_is_refused(scale: float) -> None:
+    toy = Mixture(scale=scale)
+    with pytest.raises(BadInput, match=r"the truth has a mass of .*, not 1"):
+        compare(lambda x: -toy.log_density(x), toy)

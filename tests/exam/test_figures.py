@@ -30,3 +30,7 @@ def test_the_diversity_of_two_points_is_their_distance() -> None:
 def test_points_of_the_plane_have_no_pixels() -> None:
     assert set(figures_of(torch.randn(5, 2))) == {"diversity"}
     assert set(figures_of(torch.randn(5, 1, 4, 4))) == {"outside", "contrast", "variation", "diversity"}
+
+
+def test_a_line_of_pixels_has_no_variation() -> None:
+    assert set(figures_of(torch.rand(4, 1, 1, 8))) == {"outside", "diversity"}

@@ -12,7 +12,7 @@ from ebmlife.data import Mixture, digits
 from ebmlife.energy import Energy, Score, gaussian, gradient
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam import LifeCycle, life_cycle, record
-from ebmlife.exam.reference import some_of
+from ebmlife.exam.reference import Features, some_of
 
 TOY = Mixture()
 
@@ -260,3 +260,19 @@ def test_data_of_another_shape_are_refused_and_of_another_type_taken() -> None:
     with pytest.raises(BadInput, match=r"has the shape \(1, 8, 8\), a state of the start \(1, 16, 16\)"):
         life_cycle(gaussian(1.0), torch.randn(4, 1, 16, 16), steps=10, data=digits())
     assert life_cycle(gaussian(1.0), torch.randn(4, 2).double(), steps=10, data=torch.randn(9, 2)).complete
+
+
+def test_an_exam_goes_on_with_the_same_data_and_features_only(tmp_path: Path) -> None:
+    x0, stop = torch.randn(8, 2, generator=torch.Generator().manual_seed(0)), [False, False, True]
+    same = {"steps": 1000, "step_size": 0.1, "folder": tmp_path}
+    assert not life_cycle(gaussian(1.0), x0, data=x0, **same, stopping=lambda: stop.pop(0)).complete  # type: ignore[arg-type]
+    for change, said in (
+        ({"data": 50 * x0}, "with data"),
+        ({"data": x0, "shown": 2}, "with shown 8, not 2"),
+        ({"data": x0, "data_noise": 0.1}, "with data_noise"),
+        ({"data": x0, "features": Features("other", lambda x: x)}, "with features"),
+        ({"data": x0, "classifier": lambda x: x}, "with classes False, not True"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            life_cycle(gaussian(1.0), x0, **same, **change)  # type: ignore[arg-type]
+    assert life_cycle(gaussian(1.0), x0, data=x0, **same).complete  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ebmlife.energy import gaussian
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.outliers import auroc, detect, strangers
 
 
@@ -41,3 +41,13 @@ def test_a_bowl_tells_noise_and_far_data_but_no_order_of_pixels() -> None:
     assert found["far"] == 1
     assert found["shuffled"] == pytest.approx(0.5, abs=1e-3)
     assert found["blended"] < 0.2  # means of two have half the variance, and so half the energy
+
+
+def test_energies_that_are_no_numbers_are_never_scored() -> None:
+    data, rng = torch.rand(6, 1, 4, 4), torch.Generator().manual_seed(0)
+    with pytest.raises(Diverged, match="not finite"):
+        detect(lambda x: x.flatten(1).sum(1) * float("nan"), data, data_noise=0.0, rng=rng)
+    with pytest.raises(BadInput, match=r"must be of the shape \(6,\), got \(6, 1\)"):
+        detect(lambda x: x.flatten(1).sum(1, keepdim=True), data, data_noise=0.0, rng=rng)
+    with pytest.raises(BadInput, match="cannot be called 'noise'"):
+        detect(gaussian(1.0), data, data_noise=0.0, rng=rng, others={"noise": data})

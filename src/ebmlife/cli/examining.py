@@ -4,18 +4,19 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from ebmlife import checkpoint, places
+from ebmlife import checkpoint, fingerprint, places
 from ebmlife.cli import energies
 from ebmlife.cli.parsing import Command
 from ebmlife.distributed import Ranks
+from ebmlife.energy import Energy
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.life_cycle import check
@@ -35,6 +36,7 @@ from ebmlife.subjects import (
 
 _ROWS = 12  # of the printed table
 _CHAINS = 64
+_LARGEST_STEP = 1e6  # far beyond any use, and within float32
 _OF_RUNS = {  # what a function decides itself, and what stands for "not asked"
     "chains": None,
     "start": None,
@@ -93,15 +95,17 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
         energies.check(subject, options)
         step_size = subject.step_size if options.step_size is None else options.step_size
         check(subject.energy, subject.x0, subject.data, steps=options.steps, batch=options.batch)
-        if not step_size > 0:
-            raise BadInput(f"an exam needs a step_size above 0, got {step_size}")
+        if not 0 < step_size < _LARGEST_STEP:
+            raise BadInput(f"an exam needs a step_size above 0 and below {_LARGEST_STEP:g}, got {step_size}")
         features, traced = find_features(subject.features, tuple(subject.x0.shape[1:]))
+        begun = (out / "exam.json").exists()
         finished = _finished(out, _asked(options, subject, step_size))
     if not ranks.any(not finished):
         cycle = record.load(out)
     else:
         _say_who_rests(len(subject.x0), options.batch, ranks)
-        with signals() as stop, bar(quiet=not ranks.first) as progress:
+        kept = nullcontext() if begun or not ranks.first else _swept(out)
+        with signals() as stop, bar(quiet=not ranks.first) as progress, kept:
             cycle = life_cycle(
                 subject.energy,
                 subject.x0,
@@ -135,6 +139,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _asked(options: argparse.Namespace, subject: Subject, step_size: float) -> dict[str, Any]:
     asked = {"steps": options.steps, "chains": len(subject.x0), "step_size": step_size, "start": options.start}
     asked |= {"seed": options.seed, "batch": options.batch, "raw": options.raw, **subject.identity}
+    asked["slope"] = fingerprint.of_slope(cast(Energy, subject.energy), subject.x0[: options.batch])
     said = {"features": options.features, "classifier": options.classifier, "conditional": options.conditional or None}
     return asked | {"evaluation_temperature": options.evaluation_temperature, **said}
 
@@ -183,6 +188,8 @@ def _whole_subject(options: argparse.Namespace) -> Subject:
 
 def _finished(out: Path, asked: dict[str, Any]) -> bool:
     """Whether this very exam is finished in the folder; another one that is there is not touched."""
+    if (out / "recipe.json").exists():
+        raise BadInput(f"{out} is the folder of a run; choose another --out, such as {out / 'exam'}")
     file = out / "exam.json"
     if not file.exists():
         with whole(file) as unfinished:
@@ -193,9 +200,20 @@ def _finished(out: Path, asked: dict[str, Any]) -> bool:
     except (ValueError, TypeError) as error:
         raise BadInput(f"{file} cannot be read ({error}); remove {out}, or choose another --out") from error
     for name, value in asked.items():
-        if there.get(name) != value:
+        if not fingerprint.alike(there.get(name, value), value):  # older exams say less
             raise BadInput(f"{out} holds an exam with {name} {there.get(name)}, not {value}; choose another --out")
     return (out / "life-cycle.json").exists()
+
+
+@contextmanager
+def _swept(out: Path) -> Iterator[None]:
+    """An exam that failed before it was ever saved leaves nothing that the next one would have to agree with."""
+    try:
+        yield
+    except Exception:
+        if checkpoint.choose(out, None) is None:
+            (out / "exam.json").unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

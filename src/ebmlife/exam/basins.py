@@ -101,9 +101,9 @@ def descend(
 
 
 def barriers(energy: Energy, x: Tensor) -> Tensor:
-    """float64 (B, B): the highest energy on the straight line between each two states."""
+    """float64 (B, B): the highest energy of some points of the straight line between each two states."""
     heights = torch.diag(in_parts(energy, x, _BATCH).double())
-    share = torch.linspace(0, 1, POINTS, device=x.device).view(-1, *[1] * (x.ndim - 1))
+    share = torch.linspace(0, 1, POINTS, device=x.device, dtype=x.dtype).view(-1, *[1] * (x.ndim - 1))
     for i in range(len(x) - 1):
         others = x[i + 1 :].unsqueeze(1)
         ways = torch.lerp(x[i].expand_as(others), others, share)  # (B - i - 1, POINTS, ...)

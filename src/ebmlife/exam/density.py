@@ -8,13 +8,14 @@ from torch import Tensor
 
 from ebmlife.data import Toy
 from ebmlife.energy import Energy
-from ebmlife.errors import Diverged
+from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.reference import in_parts
 
 HALF = 2.0  # the square [-HALF, HALF]^2 holds all of a toy's mass but 1e-6
 CELLS = 400  # along a side: a cell is 0.01 wide, a quarter of the narrowest toy's deviation
 _BATCH = 20_000
 _EDGE = 0.05  # of the square's width
+_LOST = 0.002  # of the truth's mass, that may be missed
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ def exact(toy: Toy) -> Surface:
 def compare(energy: Energy, toy: Toy) -> Comparison:
     """How far the density of an energy is from the truth."""
     p, q = normalised(energy), exact(toy)
+    seen = q.mass.sum().item()
+    if abs(seen - 1) > _LOST:
+        where = f"on a square of {2 * HALF:g} in cells of {2 * HALF / CELLS:g}"
+        raise BadInput(f"the truth has a mass of {seen:.3f}, not 1, {where}; choose a toy of another scale")
     kl = (q.mass * (q.log_density - p.log_density)).sum().item()
     return Comparison(_total_variation(p, q), kl, _masses(p, toy), _masses(q, toy), p.at_edge)
 

@@ -30,4 +30,6 @@ def diversity(x: Tensor) -> float:
 def figures_of(x: Tensor) -> dict[str, float]:
     """The figures that fit the states: those of pixels for images (B, C, H, W), diversity for all."""
     of_images = {"outside": outside, "contrast": contrast, "variation": variation} if x.ndim == 4 else {}
+    if x.ndim == 4 and min(x.shape[-2:]) < 2:
+        of_images = {"outside": outside}  # a line of pixels has no neighbours one way
     return {name: figure(x) for name, figure in of_images.items()} | {"diversity": diversity(x[:_PAIRED])}

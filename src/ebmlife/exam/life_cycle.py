@@ -9,9 +9,10 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
+from ebmlife import fingerprint
 from ebmlife.data import Dataset
 from ebmlife.distributed import ALONE, Ranks
-from ebmlife.energy import Energy, frozen, is_energy
+from ebmlife.energy import Energy, frozen, gradient, is_energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.convergence import arviz
 from ebmlife.exam.looks import Looks, Trace
@@ -83,6 +84,8 @@ def life_cycle(
     marks = log_spaced(steps)
     looks = Looks(marks, truth, features, energies, classifier, batch, ranks)
     trace, strip = Trace(steps, axes, traced, energies, batch, ranks), Snapshots(marks, chains=shown)
+    about = {"data": fingerprint.of_tensors(known), "data_noise": data_noise, "shown": shown}
+    about |= {"features": [features.name, traced.name], "classes": classifier is not None}
     diverged = None
     try:
         x, done = long_walk(
@@ -94,6 +97,7 @@ def life_cycle(
             clip=clip,
             batch=batch,
             watchers=[looks, trace, strip],
+            about=about,
             folder=folder,
             progress=progress,
             stopping=stopping,
@@ -123,10 +127,14 @@ def life_cycle(
 
 def check(energy: Energy | Slope, x0: Tensor, data: Dataset | Tensor | None, *, steps: int, batch: int) -> None:
     """Whether these can be examined; before hours are spent."""
-    if x0.ndim < 2 or len(x0) < 2 or not x0.is_floating_point():
-        raise BadInput(f"an exam needs at least 2 states (B, ...) of floats, got {x0.dtype} of shape {tuple(x0.shape)}")
+    if x0.ndim < 2 or len(x0) < 2 or not x0.numel() or x0.dtype not in (torch.float32, torch.float64):
+        raise BadInput(
+            f"an exam needs at least 2 states (B, ...) of float32 or float64, got {x0.dtype} of shape {tuple(x0.shape)}"
+        )
     if not x0.isfinite().all():
         raise BadInput("the states that the exam begins with are not finite")
+    if isinstance(data, Tensor) and not data.isfinite().all():
+        raise BadInput("the data that samples are to be compared with are not finite")
     if steps < 1 or batch < 1:
         raise BadInput(f"an exam needs at least 1 step and batches of at least 1, got {steps} and {batch}")
     shape = x0.shape[1:] if data is None else data.shape[1:] if isinstance(data, Tensor) else data.shape
@@ -136,14 +144,23 @@ def check(energy: Energy | Slope, x0: Tensor, data: Dataset | Tensor | None, *, 
 
 
 def _check_returned(energy: Energy | Slope, x: Tensor) -> None:
-    """A network that returns (B, 1) would fail at the first look, hundreds of steps later."""
-    name, expected = ("energy", x.shape[:1]) if is_energy(energy) else ("gradient", x.shape)
-    with frozen(cast(Energy, energy), walking=False):
-        if is_energy(energy):
-            with torch.no_grad():
-                seen = cast(Energy, energy)(x)
-        else:
-            seen = cast(Slope, energy).gradient(x)
+    """A network that returns (B, 1), or fails, would do so at the first look, hundreds of steps later."""
+    walked, tried = cast(Energy, energy), "energy"
+    try:
+        with frozen(walked, walking=False):
+            if is_energy(energy):
+                with torch.no_grad():
+                    _check_shape(tried, walked(x), x.shape[:1], x)
+            tried = "gradient"
+            _check_shape(tried, gradient(walked, x), x.shape, x)
+    except BadInput:
+        raise
+    except Exception as error:  # whatever the user's own function does
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BadInput(f"the {tried} of states {tuple(x.shape)} failed with {said}; --debug shows where") from error
+
+
+def _check_shape(name: str, seen: object, expected: torch.Size, x: Tensor) -> None:
     if not isinstance(seen, Tensor) or seen.shape != expected:
         got = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
         wanted = f"a tensor of the shape {tuple(expected)}"

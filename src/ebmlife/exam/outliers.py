@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.energy import Energy
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.reference import in_parts
 
 _BATCH = 256
@@ -26,9 +26,9 @@ def strangers(data: Tensor, *, rng: torch.Generator) -> dict[str, Tensor]:
     n, device = len(data), data.device
     flat = data.flatten(1)
     order = torch.randperm(flat.shape[1], generator=rng)
-    grey = torch.rand(n, *[1] * (data.ndim - 1), generator=rng).to(device)
+    grey = torch.rand(n, *[1] * (data.ndim - 1), generator=rng, dtype=data.dtype).to(device)
     return {
-        "noise": (2 * torch.rand(data.shape, generator=rng) - 1).to(device),
+        "noise": (2 * torch.rand(data.shape, generator=rng, dtype=data.dtype) - 1).to(device),
         "constant": (2 * grey - 1).expand_as(data).contiguous(),
         "shuffled": flat[:, order.to(device)].view_as(data),
         "blended": (data + data[torch.randperm(n, generator=rng).to(device)]) / 2,
@@ -42,9 +42,19 @@ def detect(
     its data with: by their grain alone none is told from the others."""
 
     def energies(x: Tensor) -> Tensor:
-        noisy = x + data_noise * torch.randn(x.shape, generator=rng).to(x.device)
-        return in_parts(energy, noisy, _BATCH)
+        noisy = x + data_noise * torch.randn(x.shape, generator=rng, dtype=x.dtype).to(x.device)
+        found = in_parts(energy, noisy, _BATCH)
+        if found.shape != x.shape[:1]:
+            raise BadInput(
+                f"the energy of states {tuple(x.shape)} must be of the shape ({len(x)},), got {tuple(found.shape)}"
+            )
+        if not found.isfinite().all():
+            raise Diverged("an energy of data, or of what is none, is not finite")
+        return found
 
     inside = energies(data)
-    kinds = strangers(data, rng=rng) | (others or {})
+    kinds = strangers(data, rng=rng)
+    for name in kinds.keys() & (others or {}).keys():
+        raise BadInput(f"other data cannot be called {name!r}: a kind of strangers is; give them another name")
+    kinds |= others or {}
     return {name: auroc(inside, energies(x)) for name, x in kinds.items()}

@@ -194,7 +194,9 @@ class Held(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if len(x) != len(self.noisy):
-            raise BadInput(f"{len(self.noisy)} chains, each given an image, walk together, not {len(x)} of them")
+            raise BadInput(
+                f"{len(self.noisy)} chains, each given an image, walk together in one batch, not {len(x)} of them"
+            )
         level, at = torch.zeros(len(x), dtype=torch.int64, device=x.device), self.lowest.diffusion
         off = (self.noisy - at("a", level, x) * x) / at("sigma", level, x)
         return torch.as_tensor(self.lowest(x)) + off.square().flatten(1).sum(1) / 2
