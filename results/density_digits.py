@@ -28,7 +28,7 @@ from ebmlife.exam.verdict import LATE, MIDRUN, late
 from ebmlife.pictures import Panel
 
 RUNS, PAGE, PRIOR = Path("runs/results/density"), RESULTS / "density.md", Path("runs/digits-prior")
-STEPS, CHAINS, FEW = 100_000, 512, 64  # few: of models without a compiled program
+STEPS, CHAINS, FEW = 100_000, 512, 32  # few: of models without a compiled program
 MORE = ("--basins", "--outliers")  # what can be asked of an energy
 
 
@@ -69,6 +69,7 @@ SITTINGS = {
     "longrun, one bank": Sitting("digits-longrun-one-bank"),
     "Glow": Sitting("digits-glow", FEW),
     "score model": Sitting("digits-score", FEW, more=()),  # a slope and no energy
+    "score model, more chains": Sitting("digits-score", 128, more=(), name="exam-128"),
     "recovery likelihood": Sitting("digits-recovery", FEW),
     "the same, given noisier images": Sitting("digits-recovery", FEW, more=("--conditional",), name="exam-conditional"),
 }
