@@ -187,7 +187,7 @@ def test_samples_do_not_depend_on_how_they_are_batched_in_number(tmp_path: Path)
 
 
 FIELDS = [
-    *("--updates", "150", "--checkpoint.every", "5", "--batch", "16", "--data.n", "200", "--chains.size", "50"),
+    *("--updates", "400", "--checkpoint.every", "5", "--batch", "16", "--data.n", "200", "--chains.size", "50"),
     *("--net.width", "8", "--langevin.steps", "5", "--watch.pictures_every", "40", "--watch.pictures", "50"),
 ]
 
