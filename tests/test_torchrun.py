@@ -90,7 +90,7 @@ def test_a_mistake_is_said_once(words: list[str], code: int, message: str, folde
     found = on_two(*(word.format(folder=folder, out=tmp_path / "out") for word in words))
     assert [one[0] for one in found] == [code, code]
     said = [one[2] for one in found if one[2]]
-    assert len(said) == 1
+    assert len(said) == 1, errors
     assert said[0].startswith("ebmlife: ")
     assert message in said[0]
     assert len(said[0].splitlines()) == 1
@@ -131,7 +131,7 @@ def test_a_killed_rank_stops_all_and_the_run_resumes_bit_for_bit(tmp_path: Path)
     _, errors = process.communicate()
     assert process.returncode != 0
     said = [line for line in errors.splitlines() if line.startswith("ebmlife: ")]
-    assert len(said) == 1
+    assert len(said) == 1, errors
     assert said[0].startswith("ebmlife: a rank is gone: ")
     assert "last good checkpoint: " in said[0]
     assert f"ebmlife resume {folder}" in said[0]
