@@ -90,7 +90,7 @@ def test_a_mistake_is_said_once(words: list[str], code: int, message: str, folde
     found = on_two(*(word.format(folder=folder, out=tmp_path / "out") for word in words))
     assert [one[0] for one in found] == [code, code]
     said = [one[2] for one in found if one[2]]
-    assert len(said) == 1, errors
+    assert len(said) == 1
     assert said[0].startswith("ebmlife: ")
     assert message in said[0]
     assert len(said[0].splitlines()) == 1
@@ -105,7 +105,8 @@ def test_samples_and_scores_are_those_of_one_process(folder: Path, tmp_path: Pat
     assert not torch.equal(one[:88], one[512:])  # batches differ
     words = ("fid", str(folder), "--n", "600", "--steps", "2")
     assert on_two(*words)[0][1] == _main(*words)[1]
-    assert on_ranks(_score, folder) == [_score(ALONE, folder)] * 2
+    alone = pytest.approx(_score(ALONE, folder), rel=1e-7)  # so many threads, so many orders of a sum
+    assert on_ranks(_score, folder) == [alone] * 2
 
 
 def _score(ranks: Ranks, folder: Path) -> dict[str, float]:
