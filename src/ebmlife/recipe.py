@@ -9,8 +9,10 @@ from pydantic import Field, ValidationError
 
 from ebmlife.errors import BadInput, nearest
 from ebmlife.sections import (
+    OLD_EXPLOSION,
     Checkpoint,
     Count,
+    Explosion,
     Generator,
     Langevin,
     Natural,
@@ -59,7 +61,7 @@ class Recipe(Section):
     @property
     def hash(self) -> str:
         """Names what is learned: all but the fields that are free."""
-        learned = _without_later(self.model_dump(mode="json", exclude=FREE))
+        learned = _without_later(_as_before(self.model_dump(mode="json", exclude=FREE)))
         return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -75,7 +77,7 @@ class EBMRecipe(Recipe):
     langevin: Langevin
     chains: Part
     generator: Annotated[Generator | None, Optional] = None
-    explosion: Positive = 1e6  # an energy difference beyond this is a divergence
+    explosion: Explosion = None  # an energy difference beyond this is a divergence, whatever is normal for the run
 
     remedy: ClassVar[str] = (
         "more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
@@ -171,6 +173,8 @@ _LATER = {
     "train": None,
     "crop": None,
 }
+# Fields whose value for "none" was another in the first runs: the hash still knows it as that.
+_BEFORE = {"explosion": OLD_EXPLOSION}
 METHODS: dict[str, type[Recipe]] = {
     "ebm": EBMRecipe,
     "gan": GANRecipe,
@@ -179,6 +183,10 @@ METHODS: dict[str, type[Recipe]] = {
     "flow": FlowRecipe,
     "recovery": RecoveryRecipe,
 }
+
+
+def _as_before(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: _BEFORE[key] if value is None and key in _BEFORE else value for key, value in values.items()}
 
 
 def _without_later(values: dict[str, Any]) -> dict[str, Any]:

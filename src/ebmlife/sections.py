@@ -51,6 +51,18 @@ def _none(value: Any) -> Any:
     return None if isinstance(value, str) and value.lower() == "none" else value
 
 
+OLD_EXPLOSION = 1e6  # was every recipe's limit once, whatever its temperature
+
+
+def _explosion(value: Any) -> Any:
+    """None, no absolute limit, for the one that recipes had before divergence was judged by what is normal."""
+    value = _none(value)
+    try:
+        return None if value is not None and float(value) == OLD_EXPLOSION else value
+    except (TypeError, ValueError):
+        return value  # pydantic says what is wrong with it
+
+
 Changing = Annotated[  # over training
     Piecewise, BeforeValidator(_schedule), PlainSerializer(lambda schedule: _plain(schedule, _number))
 ]
@@ -61,6 +73,7 @@ Decay = Annotated[  # 0.0 stays 0.0: recipes' hashes have always known it as tha
 ]
 Optional = BeforeValidator(_none)  # 'none' on the command line
 Positive = Annotated[float, Field(gt=0)]
+Explosion = Annotated[Positive | None, BeforeValidator(_explosion)]
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 

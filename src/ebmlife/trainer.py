@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ebmlife.chains import Chains
 from ebmlife.data import Batches
+from ebmlife.divergence import Divergence
 from ebmlife.energy import Energy
-from ebmlife.errors import Diverged
 from ebmlife.learner import Average, Learner, alone
 from ebmlife.loop import Loop, Report
 from ebmlife.randomness import Noise
@@ -43,13 +43,14 @@ class Trainer(Loop[Figures]):
         generator: Learner | None = None,
         data_noise: float = 0.0,  # "data epsilon" in the paper
         noise: Noise = torch.randn_like,
-        explosion: float = 1e6,  # an energy difference beyond this is a divergence
+        divergence: Divergence | None = None,  # None: by its default settings
         device: torch.device | str = "cpu",
         average: Average = alone,
     ) -> None:
         self.batches, self.chains, self.learned, self.energy = batches, chains, learned, energy
         self.ebm, self.generator = ebm, generator
-        self.data_noise, self.noise, self.explosion, self.device = data_noise, noise, explosion, device
+        self.data_noise, self.noise, self.device = data_noise, noise, device
+        self.divergence = Divergence() if divergence is None else divergence
         self.average = average
 
     def step(self) -> Figures:
@@ -61,7 +62,9 @@ class Trainer(Loop[Figures]):
         energies = self.learned(torch.cat([data, negatives.x]))
         of_data, of_samples = energies.view(2, -1).mean(1)
         seen = self._agreed(of_data, of_samples, of_data - of_samples, negatives.info.gradient, waited)
-        self._check(*seen[:3])
+        self.divergence.check(
+            of_data=seen[0], of_samples=seen[1], difference=seen[2], gradient=seen[3], update=self.update
+        )
         self.ebm.descend(of_data - of_samples, update=self.update)
         generator_loss = None
         if self.generator is not None and negatives.z is not None:
@@ -86,15 +89,6 @@ class Trainer(Loop[Figures]):
         agreed: list[float] = means.tolist()
         return agreed
 
-    def _check(self, of_data: float, of_samples: float, difference: float) -> None:
-        for name, value in (("data", of_data), ("samples", of_samples)):
-            if not abs(value) < float("inf"):  # NaN compares false
-                raise Diverged(f"the energy of the {name} is {value} at update {self.update}")
-        if abs(difference) > self.explosion:
-            raise Diverged(
-                f"the energy difference is {difference:.3g} at update {self.update}, beyond {self.explosion:.0e}"
-            )
-
     def state_dict(self) -> dict[str, Any]:
         return {
             "update": self.update,
@@ -102,6 +96,7 @@ class Trainer(Loop[Figures]):
             "chains": self.chains.state_dict(),
             "ebm": self.ebm.state_dict(),
             "generator": None if self.generator is None else self.generator.state_dict(),
+            "divergence": self.divergence.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -111,6 +106,8 @@ class Trainer(Loop[Figures]):
         self.ebm.load_state_dict(state["ebm"])
         if self.generator is not None:
             self.generator.load_state_dict(state["generator"])
+        if "divergence" in state:  # runs that are older begin to judge anew
+            self.divergence.load_state_dict(state["divergence"])
 
 
 def reconstruction(generated: Tensor, walked: Tensor) -> Tensor:

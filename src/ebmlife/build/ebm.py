@@ -1,6 +1,7 @@
 """Maximum likelihood by Langevin sampling: shortrun, midrun and longrun."""
 
 from collections.abc import Callable
+from math import prod, sqrt
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from ebmlife.build.training import Training, frozen_or_learned, scope, weights_o
 from ebmlife.chains import Chains
 from ebmlife.data import Batches, Dataset
 from ebmlife.distributed import Ranks
+from ebmlife.divergence import Divergence
 from ebmlife.energy import Energy, gaussian, tempered, total
 from ebmlife.errors import BadInput
 from ebmlife.langevin import Walk
@@ -76,7 +78,7 @@ def training(recipe: EBMRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks)
         generator=generator,
         data_noise=recipe.data_noise,
         noise=normal(streams["data noise"]),
-        explosion=recipe.explosion,
+        divergence=Divergence(balance=_balance(recipe, dataset.shape), limit=recipe.explosion),
         device=device,
         average=ranks.average,
     )
@@ -104,6 +106,11 @@ def _shared(chains: Part, ranks: Ranks) -> Part:
 def _walk(recipe: EBMRecipe, streams: Streams) -> Walk:
     how = recipe.langevin
     return Walk(steps=how.steps, step_size=how.step_size, noise=normal(streams["langevin"]), clip=how.clip)
+
+
+def _balance(recipe: EBMRecipe, shape: tuple[int, ...]) -> float:
+    """|grad E| at which step_size^2 / 2 |grad E|, the drift of a step, is as long as step_size sqrt(D), its noise."""
+    return 2 * sqrt(prod(shape)) / recipe.langevin.step_size
 
 
 def networks(recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device) -> tuple[nn.Module, nn.Module | None]:
