@@ -10,7 +10,7 @@ BIN := .venv/bin
 help:
 	@echo "make demo    the three lengths of chain on the embedded digits, and a page of what came of it (minutes)"
 	@echo "make test    the whole test suite"
-	@echo "make test-full   one update of every experiment of the paper at full size (gigabytes)"
+	@echo "make test-full   20 updates of every experiment of the paper at full size (hours; ONLY=celeba: some)"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
 	@echo "make results-defense    those behind docs/results/defense.md: -digits, -cifar10 and -imagenet make one part each"
@@ -35,7 +35,7 @@ test: setup
 	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
 
 test-full: setup
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -s -k '$(ONLY)' tests/test_full_size.py
 
 bench: setup
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[bench]'

@@ -12,9 +12,11 @@ from ebmlife.errors import Diverged
 from ebmlife.recipe import override, validate
 
 
-def judged(differences: Iterable[float], *, gradient: float = 1.0, balance: float = 0.0) -> Divergence:
-    divergence = Divergence(balance=balance)
-    for update, difference in enumerate(differences):
+def judged(
+    differences: Iterable[float], *, gradient: float = 1.0, divergence: Divergence | None = None, first: int = 0
+) -> Divergence:
+    divergence = divergence or Divergence()
+    for update, difference in enumerate(differences, first):
         divergence.check(of_data=0.0, of_samples=0.0, difference=difference, gradient=gradient, update=update)
     return divergence
 
@@ -58,9 +60,9 @@ def test_exponential_growth_is_one_however_slow(rate: float) -> None:
 def test_growth_is_none_while_noise_outweighs_the_gradient() -> None:
     """An energy has to grow before its chains feel it; then it stands."""
     growing = [1e-3] * 100 + [1e3] * 300
-    judged(growing, gradient=9.0, balance=1.0)
+    judged(growing, gradient=9.0, divergence=Divergence(balance=1.0))
     with pytest.raises(Diverged):
-        judged(growing, gradient=11.0, balance=1.0)
+        judged(growing, gradient=11.0, divergence=Divergence(balance=1.0))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -77,8 +79,7 @@ def test_judgement_goes_on_from_its_saved_state_to_the_update() -> None:
         other = Divergence()
         other.load_state_dict(judged(values[:cut]).state_dict())
         with pytest.raises(Diverged) as resumed:
-            for update, value in enumerate(values[cut:], cut):
-                other.check(of_data=0.0, of_samples=0.0, difference=value, gradient=1.0, update=update)
+            judged(values[cut:], divergence=other, first=cut)
         assert str(resumed.value) == str(whole.value)
 
 
