@@ -27,16 +27,23 @@ class Model:
     device: torch.device
     prior: FixedPrior | None = None
 
-    def sample(self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256) -> Tensor:
-        """n states (n, C, H, W) after `steps` Langevin steps from the model's start; None: as the recipe says."""
-        return torch.cat(list(self.stream(n, steps=steps, seed=seed, batch=batch)))
+    def sample(
+        self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
+    ) -> Tensor:
+        """n states (n, C, H, W) after `steps` Langevin steps from the model's start; None: as the recipe says.
 
-    def stream(self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256) -> Iterator[Tensor]:
+        The same seed gives other samples in another `scope`: what they are for.
+        """
+        return torch.cat(list(self.stream(n, steps=steps, seed=seed, batch=batch, scope=scope)))
+
+    def stream(
+        self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
+    ) -> Iterator[Tensor]:
         """The same states batch by batch, so that memory does not grow with n."""
-        return (make() for make in self.blocks(n, steps=steps, seed=seed, batch=batch))
+        return (make() for make in self.blocks(n, steps=steps, seed=seed, batch=batch, scope=scope))
 
     def blocks(
-        self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256
+        self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
     ) -> list[Callable[[], Tensor]]:
         """The same states as functions that make a batch each, in any order and in any process."""
         if n < 1:
@@ -45,10 +52,10 @@ class Model:
             raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
         steps = self.recipe.sampling_steps if steps is None else steps
         sizes = [min(batch, n - done) for done in range(0, n, batch)]
-        return [partial(self._block, index, size, steps, seed) for index, size in enumerate(sizes)]
+        return [partial(self._block, size, steps, seed, f"{scope}/{index}/") for index, size in enumerate(sizes)]
 
-    def _block(self, index: int, size: int, steps: int, seed: int) -> Tensor:
-        streams = Streams(seed, device=self.device, scope=f"block {index}/" if index else "")
+    def _block(self, size: int, steps: int, seed: int, scope: str) -> Tensor:
+        streams = Streams(seed, device=self.device, scope=scope)
         step_size, clip = self.recipe.langevin.step_size, self.recipe.langevin.clip
         x, noise = self.start(size, rng=streams["births"]).x, normal(streams["langevin"])
         return langevin(self.energy, x, steps=steps, step_size=step_size, noise=noise, clip=clip)[0]

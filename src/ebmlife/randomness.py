@@ -1,4 +1,9 @@
-"""Randomness as an argument: nothing in ebmlife draws from the global generator."""
+"""Randomness as an argument: nothing in ebmlife draws from the global generator.
+
+What a generator draws depends on a seed and a name. Training has the plain names: "births", "bank", "weights" and so
+on. Samples, scores and pictures put their scope in front of them ("sample/0/births"), and exams and attacks have names
+that only they use ("exam births", "17/start"), so that commands with one seed share nothing.
+"""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -62,7 +67,7 @@ class Lanes:
 class Streams:
     """Independent random streams of one seed, by name: what one part draws never shifts another part's draws.
 
-    `scope` goes before the names of the streams of one of several processes, which else would all draw alike.
+    `scope` goes before their names: of one of several processes, which else would all draw alike, or of a purpose.
     """
 
     def __init__(self, seed: int, *, device: torch.device | str = "cpu", scope: str = "") -> None:

@@ -180,12 +180,12 @@ def _save(training: build.Training, folder: Path, ranks: Ranks) -> None:
 def _sources(training: build.Training) -> dict[str, Callable[[], Tensor]]:
     """What is drawn at intervals: samples of the averaged model, the bank, the generator alone."""
     n, model, chains = training.model.recipe.watch.pictures, training.model, training.trainer.chains
-    sources: dict[str, Callable[[], Tensor]] = {"samples": lambda: model.sample(n)}
+    sources: dict[str, Callable[[], Tensor]] = {"samples": lambda: model.sample(n, scope="picture")}
     if chains is not None and chains.bank is not None:
         sources["bank"] = lambda: chains.bank.x[:n] if chains.bank else torch.empty(0)
     if model.generator is not None:
         start = FromGenerator(model.generator)
-        sources["generator"] = lambda: start(n, rng=generator(0, device=model.device)).x
+        sources["generator"] = lambda: start(n, rng=generator(0, "picture/generator", device=model.device)).x
     return sources
 
 

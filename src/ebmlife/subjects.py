@@ -21,7 +21,7 @@ from ebmlife.exam.life_cycle import Slope
 from ebmlife.exam.reference import PLAIN, Features
 from ebmlife.methods.recovery import LowestEnergy
 from ebmlife.model import Model
-from ebmlife.randomness import generator, normal
+from ebmlife.randomness import generator, mixed, normal
 from ebmlife.recipe import Part
 from ebmlife.starts import FromData, FromGenerator, Start, Uniform
 
@@ -57,7 +57,7 @@ def given(target: str, *, seed: int = 0) -> Subject:
     if not 0 <= seed < 2**63:
         raise BadInput(f"--seed must be at least 0 and below 2**63, got {seed}")
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(mixed(seed, "exam function"))
         try:
             returned = function()
         except Exception as error:

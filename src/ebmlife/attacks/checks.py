@@ -16,6 +16,7 @@ from ebmlife.defense import DefendedClassifier
 from ebmlife.energy import Energy, curvature, frozen, gradient
 from ebmlife.errors import BadInput
 from ebmlife.gradients import Full, Gradient, Smooth, Transfer, attacked_through
+from ebmlife.randomness import generator
 
 _ENOUGH = 4  # images, of which a classifier that fits is right about some
 
@@ -190,7 +191,7 @@ def _way_back(robust: DefendedClassifier, x: Tensor, *, who: str, instead: str) 
 
 def _smoothed(energy: Energy, one: Tensor, mode: Smooth) -> None:
     """Kinks that are not found leave a Hessian of 0, and the gradient of bpda at many times its cost."""
-    v = torch.randn(one.shape, generator=torch.Generator().manual_seed(0)).to(one)
+    v = torch.randn(one.shape, generator=generator(0, "attack check")).to(one)
     with frozen(energy, walking=False):
         product = mode.curved(energy, one, v)
     if not product.any():

@@ -63,7 +63,7 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
     purifier = make_purifier(model, options.steps)
     x = torch.stack([_decoded(file, model) for file in options.files]).to(model.device)
     _note_sizes(options.files, model.shape[1])
-    seeds = [mixed(options.seed, f"file {i}") for i in range(len(x))]
+    seeds = [mixed(options.seed, f"purify/{i}") for i in range(len(x))]
     purified = purifier(x, seeds=seeds)
     with whole(options.out) as unfinished:
         unfinished.mkdir()

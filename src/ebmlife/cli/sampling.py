@@ -89,7 +89,7 @@ def _show_checkpoints(found: dict[int, dict[str, float]], folder: Path) -> None:
 
 
 def _show_ages(found: dict[int, dict[str, float]], model: Model, folder: Path, *, seed: int) -> None:
-    strips = [model.sample(10, steps=steps, seed=seed) for steps in found]  # the same chains growing old
+    strips = [model.sample(10, steps=steps, seed=seed, scope="picture") for steps in found]  # the same, growing old
     pictures.save(folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
     print(f"strips, a row for each number of steps: {folder / 'fid-steps-strips.png'}")
     print(f"plot: {_plot(folder / 'fid-steps.png', found, 'Langevin steps')}")

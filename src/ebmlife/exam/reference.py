@@ -17,6 +17,7 @@ from ebmlife.errors import BadInput
 from ebmlife.exam.figures import figures_of
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
 from ebmlife.exam.kept import once
+from ebmlife.randomness import generator
 
 DRAWS = 50  # random sets of data, each as large as the set of chains, whose figures make up data's range
 AXES = 3  # principal components of the features that parallel chains are compared along
@@ -113,5 +114,5 @@ def in_parts(of: Callable[[Tensor], Tensor], x: Tensor, batch: int, *, ranks: Ra
 
 def some_of(data: Dataset, n: int, *, seed: int = 0) -> Tensor:
     """n states of a data set, or all where there are fewer."""
-    rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:n]
+    rows = torch.randperm(len(data), generator=generator(seed, "exam data"))[:n]
     return data.take(rows.sort().values)

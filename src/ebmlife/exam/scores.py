@@ -43,7 +43,7 @@ def score_samples(
     if model.recipe.data.kind == "digits":
         with ranks.leading():
             classifier = digits_classifier()
-        made = _features(model.blocks(n, steps=steps, seed=seed), classifier.features, ranks)
+        made = _features(model.blocks(n, steps=steps, seed=seed, scope="fid"), classifier.features, ranks)
         found = moments(progress(made, n, f"samples, {steps} steps"))
         return {f"fd_digits_{shortened(n)}": frechet_distance(_of_digits(), found)}
     if min(n, len(data)) < FEWEST:
@@ -52,7 +52,7 @@ def score_samples(
     with ranks.leading():
         network = inception()
     reference = reference_features(data, n, progress=progress, ranks=ranks)
-    made = _features(model.blocks(n, steps=steps, seed=seed, batch=32), network, ranks)
+    made = _features(model.blocks(n, steps=steps, seed=seed, batch=32, scope="fid"), network, ranks)
     return scores(torch.cat(list(progress(made, n, f"samples, {steps} steps"))), reference)
 
 

@@ -12,7 +12,7 @@ def draw(run: str | Path, *, device: str = "auto") -> None:
     if file.is_file() or any((source / "pictures").glob("samples-*.png")):
         return
     model = build.load(run, device=device)
-    pictures.save(file, pictures.draw(model.sample(model.recipe.watch.pictures)))
+    pictures.save(file, pictures.draw(model.sample(model.recipe.watch.pictures, scope="picture")))
 
 
 def folder(own: Path) -> Path:
