@@ -113,16 +113,19 @@ def test_optional_options_of_parts_take_none() -> None:
     assert changed(chains__rounds="none").chains.options["rounds"] is None
 
 
+MATURING = {"size": 10_000, "burn_in_size": 1000, "mature": 750, "burn_in_steps": None, "count_first_walk": True}
+
+
 def test_another_kind_brings_its_own_defaults() -> None:
     recipe = changed(chains__kind="maturing", net__kind="perceptron")
-    assert recipe.chains.options == {"size": 10_000, "burn_in_size": 1000, "mature": 750, "burn_in_steps": None}
+    assert recipe.chains.options == MATURING
     assert recipe.net.options == build.NETS.resolve(part("perceptron")).options
     assert changed(chains__kind="persistent").chains == changed().chains  # the same kind keeps its options
 
 
 def test_the_kind_goes_first_whatever_the_order() -> None:
     forth = changed(chains__mature="9", chains__kind="maturing", chains__size="50")
-    assert forth.chains.options == {"size": 50, "burn_in_size": 1000, "mature": 9, "burn_in_steps": None}
+    assert forth.chains.options == MATURING | {"size": 50, "mature": 9}
 
 
 def test_another_optimizer_keeps_the_learning_rate() -> None:
@@ -320,7 +323,7 @@ def test_the_midrun_recipe_is_the_papers_table() -> None:
     assert (recipe.updates, recipe.data_noise, recipe.temperature) == (150_000, 2e-2, 1e-4)
     assert (recipe.optimizer.kind, recipe.optimizer.learning_rate) == ("adam", GAMMA_ANNEAL)
     assert (recipe.langevin.step_size, recipe.langevin.steps) == (1e-2, constant(100))
-    assert recipe.chains.options == {"size": 20_000, "rejuvenate": 0.025, "rounds": None}
+    assert recipe.chains.options == {"size": 20_000, "rejuvenate": 0.025, "rounds": None, "count_first_walk": True}
     assert recipe.sampling_steps == 2000
     assert recipe.generator is not None
     assert recipe.generator.optimizer is None

@@ -2,7 +2,8 @@
 
 Rejuvenation happens when states are drawn, with the generator of that moment. The paper's Algorithms 1 and 3 print it
 on return to the bank; its authors' code, and so its numbers, draw first. Then probability 1 is exactly `Fresh`.
-"Walked more than w times" is meant as the paper writes it: their code counts from the second walk on, one more.
+"Walked more than w times" is meant as the paper writes it. Their code does not count the walk that follows a
+rejuvenation: `count_first_walk=False`.
 """
 
 import os
@@ -131,9 +132,11 @@ class Persistent:
         size: int = 10_000,  # N in the paper
         rejuvenate: Schedule = 0.0,  # p in the paper
         rounds: int | None = None,  # w in the paper
+        count_first_walk: bool = True,  # since a rejuvenation
     ) -> None:
         at_least(1, "chains", size=size, rounds=1 if rounds is None else rounds)
         self.start, self.walk, self.rejuvenate, self.rounds = start, walk, scheduled(rejuvenate), rounds
+        self.count_first_walk = count_first_walk
         if not all(0 <= p <= 1 for p in self.rejuvenate.values):
             raise BadInput(f"chains.rejuvenate is a probability, from 0 to 1, not {self.rejuvenate.values}")
         self.rng, self.births = streams["bank"], streams["births"]
@@ -145,7 +148,10 @@ class Persistent:
         if self.rounds is not None:
             reborn |= self.bank.age[rows] > self.rounds
         self.bank.rejuvenate(rows[reborn], self.start, self.births)
-        return self.bank.walk(rows, self.walk, energy, update=update)
+        negatives = self.bank.walk(rows, self.walk, energy, update=update)
+        if not self.count_first_walk:
+            self.bank.age[rows[reborn]] = 0
+        return negatives
 
     def state_dict(self) -> dict[str, Any]:
         return self.bank.state_dict()
@@ -171,10 +177,12 @@ class Maturing:
         burn_in_size: int = 1_000,  # N_1 in the paper
         mature: int = 750,  # D in the paper
         burn_in_steps: int | None = None,  # Langevin steps of a burn-in walk; None: as many as the update bank's
+        count_first_walk: bool = True,  # False: states mature after one walk more
     ) -> None:
         at_least(1, "chains", size=size, burn_in_size=burn_in_size, mature=mature)
         at_least(0, "chains", burn_in_steps=burn_in_steps or 0)
         self.start, self.walk, self.mature = start, walk, mature
+        self.needed = mature if count_first_walk else mature + 1
         self.burn_in_walk = walk if burn_in_steps is None else walk.with_steps(burn_in_steps)
         self.rng, self.births = streams["bank"], streams["births"]
         self.bank: Bank = Bank(start, size, self.rng)
@@ -186,7 +194,7 @@ class Maturing:
         rows, young = self.bank.draw(n, self.rng), self.burn_in.draw(n, self.rng)
         negatives = self.bank.walk(rows, self.walk, energy, update=update)
         self.burn_in.walk(young, self.burn_in_walk, energy, update=update)
-        self._promote(young[self.burn_in.age[young] >= self.mature], rows)
+        self._promote(young[self.burn_in.age[young] >= self.needed], rows)
         return negatives
 
     def _promote(self, ripe: Tensor, rows: Tensor) -> None:

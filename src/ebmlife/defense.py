@@ -10,12 +10,13 @@ from torch.autograd.function import once_differentiable
 
 from ebmlife import gradients
 from ebmlife.energy import Energy, frozen, gaussian
-from ebmlife.errors import BadInput, Diverged
+from ebmlife.errors import BadInput, Diverged, nearest
 from ebmlife.gradients import Gradient, Passage
 from ebmlife.langevin import langevin
 from ebmlife.randomness import Lanes, mixed
 
 _FAR = 10.0  # walked states and noise are well within, pixels of 0 to 255 well beyond
+AVERAGES = ("logits", "probabilities")
 _WIDTH = 8  # chains of a lane: enough that drawing its noise costs little more than drawing that of all chains at once
 
 
@@ -111,6 +112,9 @@ class Purifier(nn.Module):
 class DefendedClassifier(nn.Module):
     """F_H(x) = mean over h of f(T_h(x)): logits averaged over `replicas` independent purifications (eq. f_hat).
 
+    With average="probabilities", f is softmax of the logits, and the mean is what is returned, and what an attack takes
+    for logits: so the paper's authors evaluate on ImageNet, where their classifier ends in softmax.
+
     An nn.Module as any other: what differentiates it gets the gradient that `gradient` names or is. The energy and the
     classifier see at most `purifier.batch` images at once; a backward pass needs the B x replicas purified images kept.
     """
@@ -122,11 +126,14 @@ class DefendedClassifier(nn.Module):
         *,
         replicas: int = 16,  # H in the paper
         gradient: str | Gradient = "bpda",
+        average: str = "logits",  # of AVERAGES
     ) -> None:
         super().__init__()
         if replicas < 1:
             raise BadInput(f"a defended classifier needs at least 1 replica, got {replicas}")
-        self.classifier, self.purifier, self.replicas = classifier, purifier, replicas
+        if average not in AVERAGES:
+            raise BadInput(f"unknown average {average!r}{nearest(average, AVERAGES)}")
+        self.classifier, self.purifier, self.replicas, self.average = classifier, purifier, replicas, average
         self.gradient = gradients.find(gradient)
 
     def forward(self, x: Tensor, *, replicas: int | None = None, seeds: Sequence[int] | None = None) -> Tensor:
@@ -141,18 +148,25 @@ class DefendedClassifier(nn.Module):
 
     def with_gradient(self, gradient: str | Gradient) -> "DefendedClassifier":
         """The same defence under another attack."""
-        return DefendedClassifier(self.classifier, self.purifier, replicas=self.replicas, gradient=gradient)
+        return DefendedClassifier(
+            self.classifier, self.purifier, replicas=self.replicas, gradient=gradient, average=self.average
+        )
+
+    @property
+    def averaged(self) -> nn.Module:
+        """f, whose mean over purified images is F."""
+        return nn.Sequential(self.classifier, nn.Softmax(1)) if self.average == "probabilities" else self.classifier
 
     def classify(self, walked: Tensor) -> Tensor:
-        """The bare classifier's logits."""
-        with frozen(self.classifier, walking=False), torch.no_grad():
-            logits: Tensor = self.classifier(walked)
+        """What is averaged: the bare classifier's logits, or its probabilities."""
+        with frozen(self.averaged, walking=False), torch.no_grad():
+            logits: Tensor = self.averaged(walked)
         return logits
 
     def passage(self, x: Tensor, walked: Tensor, part: Sequence[Lane]) -> Passage:
         p = self.purifier
         noise = p.noise(part, x.device)
-        return Passage(self.classifier, p.energy, p.steps, p.step_size, p.clip, x, walked, noise)
+        return Passage(self.averaged, p.energy, p.steps, p.step_size, p.clip, x, walked, noise)
 
 
 def undefended(classifier: nn.Module) -> DefendedClassifier:

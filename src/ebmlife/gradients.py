@@ -20,7 +20,7 @@ from ebmlife.randomness import Lanes
 class Passage:
     """Chains on their way through the defence: from x by Langevin to `walked`, then into the classifier."""
 
-    classifier: nn.Module
+    classifier: nn.Module  # with what follows it before the average, such as softmax
     energy: Energy
     steps: int
     step_size: float

@@ -1,11 +1,11 @@
 """A network and all that changes it: optimizer, learning rate, gradient clipping, moving average."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ebmlife.errors import Diverged
@@ -25,11 +25,13 @@ class Learner:
         optimizer: torch.optim.Optimizer,
         *,
         learning_rate: Schedule | Falling,
-        clip: float | None = None,  # largest norm of the whole gradient (the authors clip each weight's by itself)
+        clip: float | None = None,  # largest norm of the gradient
+        clip_by: Literal["global", "weight"] = "global",  # of the whole gradient, or of each weight tensor's by itself
         ema: Schedule = 0.999,
         average: Average = alone,
     ) -> None:
-        self.net, self.optimizer, self.clip, self.average = net, optimizer, clip, average
+        self.net, self.optimizer, self.average = net, optimizer, average
+        self.clip, self.clip_by = clip, clip_by
         self.learning_rate = learning_rate if isinstance(learning_rate, Falling) else scheduled(learning_rate)
         self.decay = scheduled(ema)
         # Batch statistics are copied, not averaged: AveragedModel does so of its own.
@@ -51,11 +53,18 @@ class Learner:
         norm = get_total_norm(gradients)
         if not torch.isfinite(norm):
             raise Diverged(f"the gradient of {type(self.net).__name__}'s weights is {norm.item()} at update {update}")
-        if self.clip is not None:
-            clip_grads_with_norm_(self.net.parameters(), self.clip, norm)
+        self._clip(norm)
         self.optimizer.step()
         self._average.multi_avg_fn = get_ema_multi_avg_fn(self.decay(update))  # type: ignore[no-untyped-call]
         self._average.update_parameters(self.net)
+
+    def _clip(self, norm: Tensor) -> None:
+        """g <- g * min(1, clip / |g|), g being the whole gradient or that of each weight tensor."""
+        if self.clip is not None and self.clip_by == "global":
+            clip_grads_with_norm_(self.net.parameters(), self.clip, norm)
+        elif self.clip is not None:
+            for weight in self.net.parameters():
+                clip_grad_norm_(weight, self.clip)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -172,6 +172,10 @@ _LATER = {
     "decay_until": None,
     "train": None,
     "crop": None,
+    "clip_by": "global",
+    "batch_norm_momentum": 0.1,
+    "scale_and_offset": False,
+    "count_first_walk": True,
 }
 # Fields whose value for "none" was another in the first runs: the hash still knows it as that.
 _BEFORE = {"explosion": OLD_EXPLOSION}
@@ -234,9 +238,14 @@ def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
-    """'field: old -> new' for all that changes what is learned."""
-    a, b = (flat(r.model_dump(mode="json", exclude=FREE)) for r in (old, new))
-    return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+    """'field: old -> new' for all that changes what is learned; recipes older than a field have it as it was before."""
+    a, b = (flat(_without_later(r.model_dump(mode="json", exclude=FREE))) for r in (old, new))
+
+    def value(fields: dict[str, Any], key: str) -> Any:
+        return fields.get(key, _LATER.get(key.rpartition(".")[2]))
+
+    changed = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+    return [f"{key}: {value(a, key)} -> {value(b, key)}" for key in changed]
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -120,6 +120,7 @@ class Optimizer(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     nesterov: bool = False  # of sgd
     clip: Annotated[Positive | None, Optional] = None  # largest norm of the gradient
+    clip_by: Literal["global", "weight"] = "global"  # of the whole gradient, or of each weight tensor's by itself
     ema: Decay = constant(0.999)  # of the averaged weights: 1 - 1 / the number of updates that they are averaged over
     decay_until: Annotated[Count | None, Optional] = None  # the update at which the learning rate has fallen to 0
 

@@ -43,7 +43,7 @@ def test_the_command_finds_the_best_checkpoint(folder: Path, capsys: pytest.Capt
 
 
 def test_samples_of_more_steps_are_the_same_chains_grown_older(folder: Path) -> None:
-    model, streams = build.load(folder), Streams(3)
+    model, streams = build.load(folder), Streams(3, scope="sample/0/")
     noise, step_size = normal(streams["langevin"]), model.recipe.langevin.step_size
     x = model.start(9, rng=streams["births"]).x
     for age, more in ((2, 2), (5, 3)):

@@ -209,6 +209,7 @@ class _Attack:
             "langevin_step_size": purifier.step_size,
             "langevin_clip": purifier.clip,
             **({} if purifier.seed is None else {"langevin_seed": purifier.seed}),
+            **({} if self.robust.average == "logits" else {"average": self.robust.average}),
         }
 
     def advance(self, tally: Tally, origin: Tensor, stage: int) -> None:

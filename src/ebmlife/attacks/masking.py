@@ -146,7 +146,7 @@ def gradient_norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full,
         walked = purifier.walk(x[rows], purifier.noise(part, x.device))
         v = _loss_gradient(robust, walked, y[rows].long())
         passage = robust.passage(x[rows], walked, part)
-        v = through(robust.classifier, walked, v)
+        v = through(passage.classifier, walked, v)
         _, info = passage.through_walk(v, mode.curved)
         found.append(info.norms)
     return torch.cat(found, 1)

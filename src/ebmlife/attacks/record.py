@@ -13,7 +13,7 @@ from ebmlife.attacks.shares import Share
 from ebmlife.distributed import Ranks
 
 _ATTACKED = ("images", "threat", "radius")
-_WALKED = ("model", "langevin_step_size", "langevin_clip")
+_WALKED = ("model", "langevin_step_size", "langevin_clip", "average")
 NONE = -1  # in place of a prediction that was not made, or of a step that did not come
 
 

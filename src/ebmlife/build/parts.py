@@ -200,6 +200,7 @@ def learner(net: nn.Module, options: Optimizer, ranks: Ranks = ALONE) -> Learner
         _OPTIMIZERS[options.kind](net.parameters(), options),
         learning_rate=rate,
         clip=options.clip,
+        clip_by=options.clip_by,
         ema=options.ema,
         average=ranks.average,
     )

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from ebmlife import attacks, build, classifiers, pictures, places
 from ebmlife.attacks.threat import Threat, length
 from ebmlife.cli.defending import add_model_options, load_model, make_purifier
-from ebmlife.cli.parsing import Command, counts
-from ebmlife.defense import DefendedClassifier
+from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weights
+from ebmlife.defense import AVERAGES, DefendedClassifier
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
@@ -28,6 +28,8 @@ from ebmlife.model import Model
 from ebmlife.randomness import mixed
 
 UNDEFENDED = "undefended"
+AUTHORS_IMAGENET = "probabilities"  # what the paper's authors average of their classifier of ImageNet
+_IMAGENET = 1000  # classes
 _SHOWN = 10  # images in pictures
 _CLASSES = {"digits": 10, "cifar10": 10}  # kinds of data of which all classes are known
 
@@ -54,7 +56,11 @@ def register(command: Command) -> None:
         "--out", type=Path, help="default: in RUN/attacks, by classifier and threat; a killed attack goes on there"
     )
     attack.add_argument("--batch", type=int, default=256, help="chains that walk at once (default: %(default)s)")
+    attack.add_argument(
+        "--average", choices=AVERAGES, help="what is averaged over the chains of an image (default: logits)"
+    )
     add_model_options(attack)
+    add_weights_options(attack, also=f", and of classifiers of ImageNet --average {AUTHORS_IMAGENET}")
 
 
 @dataclass(frozen=True)
@@ -107,13 +113,14 @@ def _softened(mode: Gradient, beta: float) -> Gradient:
 def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
-        plan, model = _plan(options), load_model(options)
+        plan, model = _plan(options), load_model(options, averaged=not raw_weights(options))
         classifier = classifiers.find(options.classifier).to(model.device)
         x, y = (values.to(model.device) for values in _test_images(model, plan.n, quiet=not ranks.first))
         _check_classes(model.recipe.data.kind, classifier, x)
-        out = options.out or _folder(options, plan)
+        average = _average(options, classifier, x)
+        out = options.out or _folder(options, plan, average)
         defences = {
-            f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode)
+            f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode, average=average)
             for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)
             for mode in plan.modes
         }
@@ -172,10 +179,21 @@ def _earlier(out: Path, settings: Mapping[str, dict[str, Any]]) -> dict[str, att
     return earlier
 
 
-def _folder(options: argparse.Namespace, plan: _Plan) -> Path:
+def _average(options: argparse.Namespace, classifier: nn.Module, x: Tensor) -> str:
+    """The authors' classifier of CIFAR-10 gives logits, that of ImageNet probabilities: they average what they have."""
+    if options.average is not None:
+        return str(options.average)
+    of_imagenet = options.as_authors and attacks.checks.classes(classifier, x) == _IMAGENET
+    return AUTHORS_IMAGENET if of_imagenet else AVERAGES[0]
+
+
+def _folder(options: argparse.Namespace, plan: _Plan, average: str) -> Path:
     """RUN/attacks/NAME: where the page of a run looks for attacks."""
     classifier = Path(options.classifier.rpartition(":")[2]).name.removesuffix(".safetensors")
-    return places.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", f"{classifier}-{plan.attack['threat']}")
+    name = f"{classifier}-{plan.attack['threat']}"
+    name += "" if average == AVERAGES[0] else f"-{average}"
+    name += "-raw" if raw_weights(options) else ""
+    return places.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", name)
 
 
 def _test_images(model: Model, n: int | None, *, quiet: bool) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from ebmlife import build, pictures
-from ebmlife.cli.parsing import Command
+from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.data.dataset import from_bytes
 from ebmlife.data.folder import decode
 from ebmlife.defense import Purifier
@@ -32,6 +32,7 @@ def register(command: Command) -> None:
         "--strip", action="store_true", help=f"strip.png too: the first {_STRIP} images, a row for each, growing old"
     )
     add_model_options(purify)
+    add_weights_options(purify)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +41,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto")
 
 
-def load_model(options: argparse.Namespace) -> Model:
-    model = build.load(options.folder, update=options.update, device=options.device)
+def load_model(options: argparse.Namespace, *, averaged: bool = True) -> Model:
+    model = build.load(options.folder, update=options.update, averaged=averaged, device=options.device)
     if len(model.shape) != 3:
         raise BadInput(f"{options.folder} is a model of states of shape {model.shape}; expected one of images")
     return model
@@ -58,7 +59,7 @@ def make_purifier(model: Model, steps: int | None, **options: Any) -> Purifier:
 
 
 def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    model = load_model(options)
+    model = load_model(options, averaged=not raw_weights(options))
     names = _names(options.files, options.out)
     purifier = make_purifier(model, options.steps)
     x = torch.stack([_decoded(file, model) for file in options.files]).to(model.device)

@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 
 from ebmlife import checkpoint, fingerprint, places
 from ebmlife.cli import energies
-from ebmlife.cli.parsing import Command
+from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.distributed import Ranks
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput
@@ -42,6 +42,7 @@ _OF_RUNS = {  # what a function decides itself, and what stands for "not asked"
     "start": None,
     "update": None,
     "raw": False,
+    "as_authors": False,
     "device": "auto",
     "evaluation_temperature": 1.0,
     "conditional": False,
@@ -69,7 +70,7 @@ def register(command: Command) -> None:
         help="divides learned and prior energy before the Gaussian term is added; the paper's authors take 1.005",
     )
     exam.add_argument("--update", type=int, help="the checkpoint; default: the newest")
-    exam.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
+    add_weights_options(exam)
     exam.add_argument("--device", default="auto")
     exam.add_argument(
         "--features",
@@ -138,7 +139,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 def _asked(options: argparse.Namespace, subject: Subject, step_size: float) -> dict[str, Any]:
     asked = {"steps": options.steps, "chains": len(subject.x0), "step_size": step_size, "start": options.start}
-    asked |= {"seed": options.seed, "batch": options.batch, "raw": options.raw, **subject.identity}
+    asked |= {"seed": options.seed, "batch": options.batch, "raw": raw_weights(options), **subject.identity}
     asked["slope"] = fingerprint.of_slope(cast(Energy, subject.energy), subject.x0[: options.batch])
     said = {"features": options.features, "classifier": options.classifier, "conditional": options.conditional or None}
     return asked | {"evaluation_temperature": options.evaluation_temperature, **said}
@@ -179,7 +180,7 @@ def _whole_subject(options: argparse.Namespace) -> Subject:
         start=options.start,
         seed=options.seed,
         update=options.update,
-        averaged=not options.raw,
+        averaged=not raw_weights(options),
         evaluation_temperature=options.evaluation_temperature,
         conditional=options.conditional,
         device=options.device,

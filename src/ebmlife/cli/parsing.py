@@ -53,6 +53,17 @@ def changed_fields(rest: list[str]) -> dict[str, str]:
     return changes
 
 
+def add_weights_options(parser: argparse.ArgumentParser, *, also: str = "") -> None:
+    """--raw, and --as-authors, which implies it; `raw_weights` is what they come to."""
+    parser.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
+    about = f"as the code of the paper's authors does it: --raw{also}; see docs/paper.md"
+    parser.add_argument("--as-authors", action="store_true", help=about)
+
+
+def raw_weights(options: argparse.Namespace) -> bool:
+    return bool(options.raw or options.as_authors)
+
+
 def counts(text: str, option: str = "--steps") -> list[int]:
     try:
         return [int(word) for word in text.split(",")]

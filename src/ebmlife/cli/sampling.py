@@ -12,7 +12,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from ebmlife import build, checkpoint, output, pictures, places, results
-from ebmlife.cli.parsing import Command, counts
+from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weights
 from ebmlife.distributed import Ranks
 from ebmlife.exam import score_samples
 from ebmlife.model import Model
@@ -26,7 +26,7 @@ def register(command: Command) -> None:
     sample.add_argument("--out", type=Path, required=True, help=".png, .npy, .safetensors, or a folder for images")
     sample.add_argument("--seed", type=int, default=0)
     sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
-    sample.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
+    add_weights_options(sample)
     sample.add_argument("--device", default="auto")
     fid = command("fid", _fid, "measure how far a run's samples are from its data", shared=True)
     fid.add_argument("folder", type=Path, help="of a run, or zoo:NAME or hf:user/NAME; their plots go to ./NAME")
@@ -37,12 +37,15 @@ def register(command: Command) -> None:
     fid.add_argument("--checkpoints", action="store_true", help="every checkpoint of the run, and the best of them")
     fid.add_argument("--seed", type=int, default=0)
     fid.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+    add_weights_options(fid)
 
 
 def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
-        model = build.load(options.folder, update=options.update, averaged=not options.raw, device=options.device)
+        model = build.load(
+            options.folder, update=options.update, averaged=not raw_weights(options), device=options.device
+        )
         blocks = model.blocks(options.n, steps=options.steps, seed=options.seed)
         output.check(options.out, n=options.n, shape=model.shape)
     states = ranks.in_order(blocks)
@@ -57,7 +60,8 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
-        model = build.load(options.folder, update=options.update)
+        averaged = not raw_weights(options)
+        model = build.load(options.folder, update=options.update, averaged=averaged)
         place, source = places.own(options.folder), places.find(options.folder)
         data = build.DATA.make(model.recipe.data)
         asked = counts(options.steps) if options.steps else None
@@ -65,7 +69,8 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     score = partial(score_samples, data=data, n=n, seed=options.seed, progress=partial(_progress, ranks), ranks=ranks)
     if options.checkpoints:
         steps = asked[0] if asked else model.recipe.sampling_steps
-        models = {update: build.load(options.folder, update=update) for update in checkpoint.updates(source)}
+        load = partial(build.load, options.folder, averaged=averaged)
+        models = {update: load(update=update) for update in checkpoint.updates(source)}
         cases = {update: partial(score, model, steps=steps) for update, model in models.items()}
         found = _scored(cases, "update", ranks)
     else:
@@ -74,7 +79,7 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     if ranks.first and options.checkpoints:
         _show_checkpoints(found, place)
     elif ranks.first:
-        at = f" --update {checkpoint.choose(source, options.update)}"
+        at = f" --update {checkpoint.choose(source, options.update)}{'' if averaged else ' --raw'}"
         for steps, scores in found.items():
             results.record(place, f"ebmlife fid --n {n} --steps {steps} --seed {options.seed}{at}", scores)
         _show_ages(found, model, place, seed=options.seed)

@@ -11,15 +11,20 @@ from ebmlife.cli.parsing import Command
 from ebmlife.demo import demo
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.recipe import Recipe, override
+from ebmlife.recipes.authors import as_authors
 from ebmlife.run import Outcome
+
+_AS_AUTHORS = "train as the code of the paper's authors does, where its print says otherwise; see docs/paper.md"
 
 
 def register(command: Command) -> None:
     command("recipes", _recipes, "list the named recipes")
     show = command("show", _show, "print a recipe with all its fields", fields=True)
     show.add_argument("name")
+    show.add_argument("--as-authors", action="store_true", help=_AS_AUTHORS)
     train = command("train", _train, "train a recipe in a new folder", fields=True, shared=True)
     train.add_argument("name")
+    train.add_argument("--as-authors", action="store_true", help=_AS_AUTHORS)
     train.add_argument("--out", type=Path, required=True, help="the run's folder, which must not exist")
     resume = command("resume", _resume, "go on with a run", fields=True, shared=True)
     resume.add_argument("folder", type=Path)
@@ -31,7 +36,10 @@ def register(command: Command) -> None:
 
 def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
     name, fields = _varied(options.name, changes)
-    return build.resolve(override(build.resolve(recipes.get(name)), fields))
+    recipe = build.resolve(recipes.get(name))
+    if options.as_authors:
+        recipe = build.resolve(override(recipe, as_authors(recipe)))
+    return build.resolve(override(recipe, fields))
 
 
 def _varied(name: str, changes: dict[str, str]) -> tuple[str, dict[str, str]]:

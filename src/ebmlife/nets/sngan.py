@@ -5,7 +5,8 @@ versions of 32. Weights begin Glorot-uniform with zero biases, as the authors' d
 channels innermost, which makes a training pass a quarter faster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -33,6 +34,7 @@ _GENERATOR: dict[int, list[float]] = {
 }
 SIZES = tuple(_ENERGY)
 _BOTTOM = 4  # the generator's first feature maps are 4x4
+_EPSILON = 1e-3  # of batch norm, as in Keras
 
 
 def _check(size: int, width: int, fractions: Sequence[float]) -> None:
@@ -138,11 +140,11 @@ class SNGANDiscriminator(nn.Module):
 class GeneratorBlock(nn.Module):
     """Doubles the resolution: conv(relu(norm(conv(up(relu(norm(x))))))) + sc(up(x))."""
 
-    def __init__(self, inputs: int, outputs: int, *, batch_norm: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, *, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        self.norm_1 = _norm(inputs, batch_norm)
+        self.norm_1 = norm(inputs)
         self.conv_1 = conv(inputs, outputs, 3)
-        self.norm_2 = _norm(outputs, batch_norm)
+        self.norm_2 = norm(outputs)
         self.conv_2 = conv(outputs, outputs, 3)
         self.sc = conv(inputs, outputs, 1)
 
@@ -153,21 +155,50 @@ class GeneratorBlock(nn.Module):
         return h + x
 
 
+class ScaleAndOffset(nn.Module):
+    """scale * x / sqrt(1 + epsilon) + offset, learned for each channel: batch norm in inference mode with means of 0
+    and variances of 1."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = x * (self.weight / (1 + _EPSILON) ** 0.5)[:, None, None] + self.bias[:, None, None]
+        return h
+
+
 class SNGANGenerator(nn.Module):
-    """g(z): (B, latent) -> (B, C, size, size) in [-1, 1]."""
+    """g(z): (B, latent) -> (B, C, size, size) in [-1, 1].
+
+    `batch_norm_momentum` is the share of a new batch in the running statistics. Without batch norm there is no
+    normalization at all, or a learned `scale_and_offset` in its place, as in the code of the paper's authors.
+    """
 
     def __init__(
-        self, size: int = 32, width: int = 256, channels: int = 3, latent: int = 128, batch_norm: bool = True
+        self,
+        size: int = 32,
+        width: int = 256,
+        channels: int = 3,
+        latent: int = 128,
+        batch_norm: bool = True,
+        batch_norm_momentum: float = 0.1,
+        scale_and_offset: bool = False,
     ) -> None:
         super().__init__()
         fractions = _GENERATOR.get(size, [1])
+        if not 0 < batch_norm_momentum <= 1:
+            raise BadInput(f"generator.batch_norm_momentum must be above 0 and at most 1, got {batch_norm_momentum}")
+        if batch_norm and scale_and_offset:
+            raise BadInput("generator.scale_and_offset stands in for batch norm, which has its own; use one of them")
+        norm = partial(_norm, batch_norm=batch_norm, momentum=batch_norm_momentum, scale_and_offset=scale_and_offset)
         at_least(1, "generator", latent=latent)
         _check(size, width, fractions)
         widths = [width, *(round(width * fraction) for fraction in fractions)]
         self.latent = latent
         self.linear = nn.Linear(latent, width * _BOTTOM**2)
-        self.blocks = nn.Sequential(*(GeneratorBlock(a, b, batch_norm=batch_norm) for a, b in pairwise(widths)))
-        self.norm = _norm(widths[-1], batch_norm)
+        self.blocks = nn.Sequential(*(GeneratorBlock(a, b, norm=norm) for a, b in pairwise(widths)))
+        self.norm = norm(widths[-1])
         self.conv = conv(widths[-1], channels, 3)
         self.apply(glorot)
 
@@ -177,8 +208,10 @@ class SNGANGenerator(nn.Module):
         return torch.tanh(self.conv(F.relu(self.norm(h))))
 
 
-def _norm(width: int, batch_norm: bool) -> nn.Module:
-    return nn.BatchNorm2d(width, eps=1e-3) if batch_norm else nn.Identity()
+def _norm(width: int, *, batch_norm: bool, momentum: float, scale_and_offset: bool) -> nn.Module:
+    if batch_norm:
+        return nn.BatchNorm2d(width, eps=_EPSILON, momentum=momentum)
+    return ScaleAndOffset(width) if scale_and_offset else nn.Identity()
 
 
 def _up(x: Tensor) -> Tensor:
