@@ -81,7 +81,7 @@ def celeba_longrun() -> dict[str, Any]:
     Paper: FID 37.4 of 5,000 samples after 100,000 steps, 45.9 after a million. Measured here: not yet.
 
         ebmlife train celeba-longrun --out runs/celeba-longrun --data.source celeba
-        ebmlife exam runs/celeba-longrun --chains 5000 --evaluation-temperature 1.005
+        ebmlife exam runs/celeba-longrun --chains 5000 --evaluation-temperature 1.01
     """
     return celeba_prior() | {
         "updates": 250_000,
