@@ -84,8 +84,8 @@ def load(
     """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights.
 
     `run` is its folder, 'zoo:NAME' for one that comes with the package, or 'hf:user/model' for one on the hub.
-    `evaluation_temperature` divides the learned energy and its prior, but not the Gaussian term: 1.005 and 1.01 are what
-    the paper's authors sample their longrun models at.
+    `evaluation_temperature` divides the learned energy and its prior, but not the Gaussian term: 1.005 and 1.01 are
+    what the paper's authors sample their longrun models at.
     """
     folder = places.find(run)
     at = checkpoint.choose(folder, update)

@@ -67,7 +67,7 @@ def register(command: Command) -> None:
         "--evaluation-temperature",
         type=float,
         default=1.0,
-        help="divides learned and prior energy, not the Gaussian term; the paper's authors take 1.005 (CIFAR-10) or 1.01",
+        help="divides learned and prior energy, not the Gaussian term; the paper's authors take 1.005 or 1.01",
     )
     exam.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     add_weights_options(exam)
