@@ -75,7 +75,7 @@ def row(name: str, case: Case, console: Console) -> str:
         pictures.save(own.with_name(f"{own.name}-samples.png"), pictures.grid(samples, columns=20))
         spread = f"{diversity(samples) / diversity(data.take(torch.arange(1000))):.2f}"
     lag = correlations(difference[-LAST:], gradient[-LAST:]).difference[1]
-    numbers = f"{difference[-LAST:].mean():+.2f} | {lag:+.2f} | {gradient[-LAST:].mean():.3g} | {spread}"
+    numbers = f"{difference[-LAST:].mean():+.3g} | {lag:+.2f} | {gradient[-LAST:].mean():.3g} | {spread}"
     return f"| {name} | {numbers} | {ended} |"
 
 
