@@ -1,6 +1,7 @@
 """The command line. Mistakes become one line and exit code 2; `--debug` shows the traceback instead."""
 
 import argparse
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from ebmlife.cli import (
     sampling,
     sharing,
     speed,
+    streams,
     training,
 )
 from ebmlife.cli.parsing import Parser, adder, changed_fields
@@ -40,26 +42,53 @@ _FAILURES = {BadInput: ("error", 2), OSError: ("error", 2), Diverged: ("diverged
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code: 0, or 1 and 2 for the failures above, 130 after Ctrl-C, 141 where the
+    reader of its output has left."""
+    streams.open_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    debug, ranks = "--debug" in words, ALONE
+    try:
+        return _run([word for word in words if word != "--debug"], debug="--debug" in words)
+    except (BrokenPipeError, SystemExit) as error:
+        if not streams.reader_left(error):
+            raise
+        return streams.READER_LEFT
+    finally:
+        streams.discard()
+
+
+def _run(words: list[str], *, debug: bool) -> int:
+    ranks = ALONE
     try:
         ranks = join()
-        code = _dispatch([word for word in words if word != "--debug"], ranks)
+        code = _printed(words, ranks)
         ranks.leave()
         return code
     except tuple(_FAILURES) as error:
-        if debug:
+        if debug or streams.reader_left(error):
             raise
         kind, code = next(value for failure, value in _FAILURES.items() if isinstance(error, failure))
         line = _one_line(error)
         if ranks.speaks(kind if isinstance(error, Lost) else line):  # all ranks may have the same to say
-            print(f"ebmlife: {kind}: {line}", file=sys.stderr, flush=True)
+            streams.say(f"ebmlife: {kind}: {line}")
         return code
     except KeyboardInterrupt:
         return 130
 
 
+def _printed(words: list[str], ranks: Ranks) -> int:
+    """Runs the command. What it printed leaves the buffer here, where a full device can still be said."""
+    try:
+        code = _dispatch(words, ranks)
+    except SystemExit:  # of --help and --version
+        streams.flush()
+        raise
+    streams.flush()
+    return code
+
+
 def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return f"cannot write the output: {error.strerror}"
     return " ".join(str(error).split())
 
 

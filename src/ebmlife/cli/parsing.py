@@ -1,8 +1,9 @@
 """How commands are declared: each module of this package has a function `register` that adds its own."""
 
 import argparse
+import sys
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ebmlife.errors import BadInput
 
@@ -13,6 +14,11 @@ _FIELDS = "any field of the recipe can follow, such as --langevin.steps 50; `ebm
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message}; see {self.prog} --help")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Of --help and --version. argparse's own drops the error of a device that takes no more."""
+        if message:
+            (file or sys.stderr).write(message)
 
 
 class Command(Protocol):
