@@ -12,7 +12,7 @@ from PIL import Image
 
 from ebmlife.attacks import Record
 from ebmlife.report import gather
-from ebmlife.report.server import Desk
+from ebmlife.report.desk import Desk
 from ebmlife.report.uploads import Form
 from ebmlife.report.writing import write
 from report.conftest import STEPS

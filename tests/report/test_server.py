@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 
 from ebmlife.errors import BadInput
-from ebmlife.report.server import Desk, PageServer
+from ebmlife.report.desk import Desk
+from ebmlife.report.server import PageServer
 from ebmlife.report.uploads import LARGEST, Form
 from report.test_trial import defence
 from report.test_uploads import encoded
@@ -110,7 +111,7 @@ def test_nothing_can_be_changed(server: PageServer, run: Path) -> None:
 
     before = contents()
     for method in ("PUT", "DELETE", "PATCH", "OPTIONS"):
-        assert ask(server, "/recipe.json", method=method, body=b"{}")[0] == 501
+        assert ask(server, "/recipe.json", method=method, body=b"{}")[0] == 405
     assert ask(server, "/recipe.json", method="POST", body=b"{}")[0] == 404
     assert ask(server, "/")[0] == 200
     assert contents() == before

@@ -14,10 +14,11 @@ from ebmlife.errors import BadInput
 from ebmlife.model import Model
 from ebmlife.pictures import image
 from ebmlife.report import robustness
+from ebmlife.report.desk import Desk
 from ebmlife.report.facts import class_names
 from ebmlife.report.gather import gather
 from ebmlife.report.images import embedded
-from ebmlife.report.server import Desk, PageServer
+from ebmlife.report.server import PageServer
 from ebmlife.report.trial import Defence
 from ebmlife.report.uploads import LIMITS, Form
 from ebmlife.report.writing import prepare, write
@@ -62,7 +63,8 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
         if not done:
             print("stopped; the same command goes on where it was")
             return 0
-    write(options.folders, out)
+    for note in write(options.folders, out):
+        print(f"note: left out of the page: {note}")
     print(f"report: {out}")
     return 0
 
@@ -126,4 +128,5 @@ def _radius(folder: str) -> int:
         if attack.settings["threat"].startswith("linf")
     )
     radii = [round(255 * settings["radius"]) for settings in found]
-    return min(radii[0], LIMITS["radius"][1]) if radii else 8
+    least, most = LIMITS["radius"]
+    return max(least, min(radii[0], most)) if radii else 8

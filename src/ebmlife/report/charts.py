@@ -47,8 +47,8 @@ class Chart:
             "logY": self.log_y,
             "bars": self.bars,
             "regions": dict(self.regions),
-            "scale": self.scale,
-            "data": self.data,
+            "scale": _both(self.scale),
+            "data": _both(self.data),
             "marks": dict(self.marks),
         }
 
@@ -89,6 +89,10 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e12 else f"{value:,.4g}"
+
+
+def _both(range_: tuple[float, float] | None) -> tuple[float, float] | None:
+    return range_ if range_ is not None and all(map(math.isfinite, range_)) else None
 
 
 def _finite(values: Column | None) -> list[float | None] | None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from ebmlife import checkpoint
 from ebmlife.recipe import EBMRecipe, Recipe
+from ebmlife.report import facts
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.life import Life
 
@@ -61,10 +61,12 @@ def _mixing(life: Life) -> list[Chart]:
 
 def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[Chart]:
     """The histogram of walks in the burn-in bank, and the arrivals, where chains mature. Healthy: both are flat."""
-    newest = checkpoint.choose(run, None)
-    if not isinstance(recipe, EBMRecipe) or recipe.chains.kind != "maturing" or newest is None:
+    if not isinstance(recipe, EBMRecipe) or recipe.chains.kind != "maturing":
         return []
-    with safe_open(checkpoint.path(run, newest) / "tensors.safetensors", "pt") as tensors:
+    newest, place = facts.newest(run)
+    if place is None:
+        return []
+    with safe_open(place / "tensors.safetensors", "pt") as tensors:
         if _AGES not in tensors.keys():  # noqa: SIM118  # a file, no dictionary: weights alone have no banks
             return []
         ages = tensors.get_tensor(_AGES).numpy()
@@ -83,7 +85,7 @@ def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[
 
 
 def _arrivals(lines: Sequence[dict[str, Any]]) -> list[Chart]:
-    seen = [(line["update"], line["arrived"]) for line in lines if "arrived" in line]
+    seen = [(line["update"], line["arrived"]) for line in lines if line.get("arrived") is not None]
     if len(seen) < 4:
         return []
     parts = np.array_split(np.array(seen, dtype=np.float64), min(50, len(seen) // 2))

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from ebmlife import checkpoint
 from ebmlife.data.cifar10 import CLASSES
 from ebmlife.recipe import EBMRecipe, Recipe, flat
+from ebmlife.report.inside import Inside
 
 _STARTS = {
     "uniform": "noise",
@@ -72,14 +73,16 @@ def _size(shape: Sequence[int]) -> str:
     return f"{height}x{width} {'grey' if channels == 1 else 'colour'}"
 
 
-def facts(folder: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[Fact]:
-    """How large, how far, how long."""
-    update = lines[-1]["update"] if lines else checkpoint.choose(folder, None) or 0
-    found = [Fact("update", f"{update:,}", f"of {recipe.updates:,}")]
-    for name, prefixes in _NETWORKS.items():
-        count = parameters(folder, prefixes)
-        if count:
-            found.append(Fact(name, _short(count)))
+def sizes(folder: Path) -> list[Fact]:
+    """Of the networks in the newest checkpoint."""
+    counts = {name: parameters(folder, prefixes) for name, prefixes in _NETWORKS.items()}
+    return [Fact(name, _short(count)) for name, count in counts.items() if count]
+
+
+def facts(recipe: Recipe, lines: Sequence[dict[str, Any]], *, saved: int, sizes: Sequence[Fact]) -> list[Fact]:
+    """How far, how large, how long. `saved` is the update of the newest checkpoint."""
+    update = lines[-1]["update"] if lines else saved
+    found = [Fact("update", f"{update:,}", f"of {recipe.updates:,}"), *sizes]
     if isinstance(recipe, EBMRecipe):
         steps = recipe.langevin.steps(max(update - 1, 0))
         found.append(Fact("Langevin steps an update", f"{steps:,.0f}", f"of size {recipe.langevin.step_size:g}"))
@@ -90,33 +93,47 @@ def facts(folder: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list
     return found
 
 
+def newest(folder: Path) -> tuple[int, Path | None]:
+    """Update and place of the newest checkpoint, whose files are all inside the run; 0 and None where there is none."""
+    update = checkpoint.choose(folder, None)
+    if update is None:
+        return 0, None
+    place = checkpoint.path(folder, update)
+    Inside(folder).tree(place)
+    return update, place
+
+
 def parameters(folder: Path, prefixes: tuple[str, ...]) -> int:
     """Of a network in the newest checkpoint, from the file's header alone."""
-    newest = checkpoint.choose(folder, None)
-    if newest is None:
+    _, place = newest(folder)
+    if place is None:
         return 0
-    with safe_open(checkpoint.path(folder, newest) / "tensors.safetensors", "pt") as tensors:
+    with safe_open(place / "tensors.safetensors", "pt") as tensors:
         names = [name for name in tensors.keys() if name.startswith(prefixes)]  # noqa: SIM118  # it is no dictionary
         return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
 
 
 def states(folder: Path) -> tuple[int, ...] | None:
     """The shape of a state, from the newest checkpoint."""
-    newest = checkpoint.choose(folder, None)
-    if newest is None:
+    _, place = newest(folder)
+    if place is None:
         return None
-    state = json.loads((checkpoint.path(folder, newest) / "state.json").read_text())
-    return tuple(state["shape"])
+    state = json.loads((place / "state.json").read_text())
+    return tuple(int(length) for length in state["shape"])
 
 
 def seconds(lines: Sequence[dict[str, Any]]) -> float:
     """Sum of 1 / speed over the updates that were logged."""
-    return math.fsum(1 / line["updates_per_second"] for line in lines if line.get("updates_per_second"))
+    speeds = (line.get("updates_per_second") or 0 for line in lines)
+    return math.fsum(1 / speed for speed in speeds if 1e-9 < speed < math.inf)
 
 
 def image_steps(recipe: EBMRecipe, updates: int) -> int:
     """Langevin steps of single images: batch x K, summed over updates; maturing chains walk a second batch."""
-    steps = sum(int(recipe.langevin.steps(update)) for update in range(updates))
+    phases = recipe.langevin.steps.phases
+    ends = [*(phase.from_update for phase in phases[1:]), updates]
+    spans = (max(min(end, updates) - phase.from_update, 0) for phase, end in zip(phases, ends, strict=True))
+    steps = sum(int(phase.value) * span for phase, span in zip(phases, spans, strict=True))
     if recipe.chains.kind != "maturing":
         return recipe.batch * steps
     burn_in = recipe.chains.options.get("burn_in_steps")

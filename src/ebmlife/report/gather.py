@@ -1,19 +1,25 @@
-"""All that there is of a run, as plain data for its page. Nothing is computed here that takes more than a moment."""
+"""All that there is of a run, as plain data for its page. Nothing is computed here that takes more than a moment.
 
+Parts that cannot be read, or that lie outside of the run's folder, are left out, and a note says so.
+"""
+
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ebmlife import checkpoint, places, results, watch
+from ebmlife import checkpoint, places, results
 from ebmlife.errors import BadInput
 from ebmlife.recipe import Recipe
-from ebmlife.report import density, facts, life, robustness, samples, training
+from ebmlife.report import density, facts, life, log, robustness, samples, sound, training
 from ebmlife.report.charts import Chart
 from ebmlife.report.facts import Fact
 from ebmlife.report.images import Sheet, embedded_file, sheet
+from ebmlife.report.inside import LARGEST, Inside, shown
 from ebmlife.report.life import Life
+from ebmlife.report.log import Line
+from ebmlife.report.notes import Notes, reason
 from ebmlife.report.robustness import Attack
 from ebmlife.report.surfaces import Surfaces
 from ebmlife.report.surfaces import read as read_surfaces
@@ -51,6 +57,7 @@ class Run:
     results: Results  # other figures, by the command that measured them
     versions: dict[str, str]
     fields: Sequence[tuple[str, str]]
+    notes: Sequence[str] = ()  # what had to be left out, and why
 
     @property
     def ages(self) -> list[int]:
@@ -61,46 +68,67 @@ class Run:
 
 def gather(run: str | Path) -> Run:
     """Of a run's folder, or of any other place of a model; what was measured of it lies in a folder of one's own."""
-    folder, own = places.find(run), places.own(run)
-    if not (folder / "recipe.json").is_file():
-        raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
-    recipe, lines = read_recipe(folder), _log(folder)
-    found = life.read(own)
+    folder, own, notes = places.find(run), places.own(run), Notes()
+    recipe = _recipe(folder)
+    lines: list[Line] = notes.part("log.jsonl", lambda: _log(folder, notes), [])
+    walked = notes.part("life cycle", lambda: _walked(own), None)
+    found, strip = walked or (None, None)
+    shape = notes.part("checkpoint", lambda: facts.states(folder), None)
+    saved = notes.part("checkpoint", lambda: facts.newest(folder)[0], 0)
+    sizes: list[Fact] = notes.part("checkpoint", lambda: facts.sizes(folder), [])
     return Run(
-        name=own.resolve().name,
+        name=shown(own.resolve().name),
         place=str(run),
         recipe=recipe,
-        headline=facts.headline(recipe, facts.states(folder)),
-        facts=facts.facts(folder, recipe, lines),
+        headline=notes.part("checkpoint", lambda: facts.headline(recipe, shape), facts.headline(recipe, None)),
+        facts=facts.facts(recipe, lines, saved=saved, sizes=sizes),
         finished=bool(lines) and lines[-1]["update"] >= recipe.updates,
         life=found,
-        strip=None if found is None else sheet(found.cycle.strip),
-        pictures=_pictures((folder / "pictures", samples.folder(own)), recipe),
-        training=training.curves(lines),
-        diagnostics=training.diagnostics(lines),
-        attacks=robustness.read(own, facts.class_names(recipe)),
+        strip=strip,
+        pictures=_pictures({folder / "pictures": Inside(folder), samples.folder(own): Inside(own)}, recipe, notes),
+        training=notes.part("training curves", lambda: training.curves(lines), []),
+        diagnostics=notes.part("diagnostics", lambda: training.diagnostics(lines), []),
+        attacks=notes.part("attacks", lambda: robustness.read(own, facts.class_names(recipe), notes), []),
         seen=recipe.data.options.get("train") is not True,
-        along=[] if found is None else density.charts(found),
-        burn_in=density.burn_in(folder, recipe, lines),
-        surfaces=read_surfaces(own),
-        results=results.read(own),
-        versions=_versions(folder),
+        along=[] if found is None else notes.part("life cycle", lambda: density.charts(found), []),
+        burn_in=notes.part("burn-in", lambda: density.burn_in(folder, recipe, lines), []),
+        surfaces=notes.part("surfaces", lambda: read_surfaces(own), None),
+        results=notes.part("results.json", lambda: _results(own), {}),
+        versions=notes.part("checkpoint", lambda: _versions(folder), {}),
         fields=facts.rows(recipe),
+        notes=notes.lines,
     )
 
 
-def _log(folder: Path) -> list[dict[str, Any]]:
-    file = folder / "log.jsonl"
-    if not file.is_file():
-        return []
-    state = file.stat()
-    return _read_log(file, state.st_mtime_ns, state.st_size)
+def _recipe(folder: Path) -> Recipe:
+    """Without it there is no page."""
+    if Inside(folder).file(folder / "recipe.json", largest=LARGEST) is None:
+        raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
+    try:
+        return read_recipe(folder)
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"{folder / 'recipe.json'}: {reason(error)}") from error
 
 
-@lru_cache(maxsize=8)
-def _read_log(file: Path, modified: int, size: int) -> list[dict[str, Any]]:
-    """A log of 100,000 updates takes seconds to read: a live page reads it again only when it has grown."""
-    return watch.read_log(file)
+def _log(folder: Path, notes: Notes) -> list[Line]:
+    found = log.read(Inside(folder))
+    if found.damaged:
+        notes.add(f"log.jsonl: {found.damaged:,} damaged line{'s' if found.damaged > 1 else ''}")
+    return found.lines
+
+
+def _walked(own: Path) -> tuple[Life, Sheet] | None:
+    found = life.read(own)
+    return None if found is None else (found, sheet(found.cycle.strip))
+
+
+def _results(own: Path) -> Results:
+    Inside(own).file(own / "results.json", largest=LARGEST)
+    found = results.read(own)
+    sound.check_results(found)
+    return found
 
 
 _KINDS = {
@@ -108,26 +136,32 @@ _KINDS = {
     "bank": ("The bank", "of the states that are kept between updates"),
     "generator": ("The generator alone", "images, before any Langevin step"),
 }
+_TRIED = 25  # files of a kind, the newest first, until one can be shown
 
 
-def _pictures(folders: Sequence[Path], recipe: Recipe) -> list[Picture]:
+def _pictures(folders: dict[Path, Inside], recipe: Recipe, notes: Notes) -> list[Picture]:
     """The newest of each kind."""
     found = []
     for kind, (title, what) in _KINDS.items():
-        files = sorted(
-            (file for folder in folders for file in folder.glob(f"{kind}-*.png")), key=lambda file: file.name
-        )
-        if files:
-            update = int(files[-1].stem.rpartition("-")[2])
-            caption = f"{recipe.watch.pictures} {what}, at update {update:,}."
-            found.append(Picture(title, caption, embedded_file(files[-1])))
+        named = re.compile(rf"{kind}-([0-9]{{1,15}})\.png")
+        files = [
+            (int(match[1]), file, inside)
+            for folder, inside in folders.items()
+            for file in folder.glob(f"{kind}-*.png")
+            if (match := named.fullmatch(file.name))
+        ]
+        for update, file, inside in sorted(files, key=lambda it: it[:2], reverse=True)[:_TRIED]:
+            source = notes.part(f"pictures/{file.name}", partial(embedded_file, file, inside), "")
+            if source:
+                found.append(Picture(title, f"{recipe.watch.pictures} {what}, at update {update:,}.", source))
+                break
     return found
 
 
 def _versions(folder: Path) -> dict[str, str]:
-    newest = checkpoint.choose(folder, None)
-    if newest is None:
+    _, place = facts.newest(folder)
+    if place is None:
         return {}
-    manifest = checkpoint.read_manifest(checkpoint.path(folder, newest))
-    versions: dict[str, str] = manifest.get("versions", {})
-    return versions | ({"origin": manifest["origin"]} if "origin" in manifest else {})
+    manifest = checkpoint.read_manifest(place)
+    versions = manifest.get("versions", {}) | ({"origin": manifest["origin"]} if "origin" in manifest else {})
+    return {shown(str(name)): shown(str(version)) for name, version in versions.items()}

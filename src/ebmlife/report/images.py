@@ -10,8 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from ebmlife import pictures
+from ebmlife.errors import BadInput
+from ebmlife.report.inside import Inside
 
 _PLANE = 64  # pixels along a side of a picture of points
+_PIXELS = 2**26  # of a picture or a sheet
 _HALF = 1.5  # the square [-1.5, 1.5]^2 of the plane that it shows
 
 
@@ -31,6 +34,8 @@ def sheet(images: Tensor) -> Sheet:
     if images.ndim == 3:
         images = torch.stack([scattered(points) for points in images])[:, None]
     rows, columns, channels, height, width = images.shape
+    if not 0 < images.numel() <= 3 * _PIXELS:
+        raise BadInput(f"{rows}x{columns} images of {channels}x{height}x{width} make no picture")
     tiled = images.permute(2, 0, 3, 1, 4).reshape(channels, rows * height, columns * width)
     return Sheet(embedded(pictures.image(tiled)), rows, columns, width / height, tiny=width < _PLANE)
 
@@ -49,8 +54,20 @@ def embedded(picture: Image.Image) -> str:
     return _uri(stream.getvalue())
 
 
-def embedded_file(path: Path) -> str:
-    return _uri(path.read_bytes())
+def embedded_file(path: Path, inside: Inside) -> str:
+    """A PNG file of the run, as it is."""
+    content = inside.content(path)
+    if content is None:
+        raise BadInput(f"{inside.name(path)} is not there")
+    try:
+        with Image.open(BytesIO(content), formats=["PNG"]) as picture:
+            pixels = picture.width * picture.height
+            picture.verify()
+    except Exception as error:  # Pillow raises a dozen kinds of exceptions for broken files
+        raise BadInput(f"{inside.name(path)} is no PNG file that can be read") from error
+    if pixels > _PIXELS:
+        raise BadInput(f"{inside.name(path)} has {pixels:,} pixels, more than a page shows")
+    return _uri(content)
 
 
 def _uri(png: bytes) -> str:

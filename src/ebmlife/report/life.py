@@ -15,8 +15,9 @@ from ebmlife.files import remove, whole
 from ebmlife.longwalk import Progress
 from ebmlife.model import Model
 from ebmlife.randomness import generator
-from ebmlife.report import facts
+from ebmlife.report import facts, sound
 from ebmlife.report.charts import Chart, Line
+from ebmlife.report.inside import LARGEST, Inside
 
 _STEPS = 10_000  # enough to see shortrun and midrun models age
 _IMAGES, _POINTS = 64, 1000  # chains: fewer points of the plane would make no picture of a density
@@ -53,10 +54,23 @@ class Life:
 
 def read(own: Path) -> Life | None:
     """The exam in the folder of a run's results, or the page's own walk, or nothing."""
+    inside = Inside(own)
     for place, settings, examined in ((own / "exam", "exam.json", True), (_place(own), "walk.json", False)):
-        if (place / "life-cycle.json").is_file():
-            return Life(record.load(place), json.loads((place / settings).read_text()).get("update"), examined)
+        if inside.file(place / "life-cycle.json", largest=LARGEST) is not None:
+            inside.file(place / "life-cycle.safetensors")
+            cycle = record.load(place)
+            sound.check_cycle(cycle)
+            return Life(cycle, _update(inside.content(place / settings)), examined)
     return None
+
+
+def _update(settings: bytes | None) -> int | None:
+    """Of the checkpoint that walked, where it is known."""
+    try:
+        update = json.loads(settings or b"{}")["update"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return update if type(update) is int else None
 
 
 def walk(
@@ -140,10 +154,11 @@ def _claim(place: Path, source: Path, steps: int | None, chains: int | None) -> 
 
 def _settings(place: Path) -> dict[str, Any]:
     try:
-        settings: dict[str, Any] = json.loads((place / "walk.json").read_text())
-    except (OSError, ValueError):
+        settings = json.loads(Inside(place).content(place / "walk.json") or b"{}")
+    except (BadInput, ValueError, RecursionError):
         return {}
-    return settings
+    known = isinstance(settings, dict) and all(type(settings.get(name)) is int for name in ("steps", "chains"))
+    return settings if known else {}
 
 
 def distance_chart(life: Life) -> Chart:

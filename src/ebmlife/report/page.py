@@ -16,7 +16,9 @@ from ebmlife.exam.verdict import LONGRUN
 from ebmlife.report import facts, uploads
 from ebmlife.report.charts import Chart, number, overlaid
 from ebmlife.report.gather import Run
+from ebmlife.report.inside import shown
 from ebmlife.report.life import distance_chart
+from ebmlife.report.notes import reason
 from ebmlife.report.trial import REPLICAS, VERIFY
 from ebmlife.report.uploads import Form
 
@@ -47,7 +49,7 @@ class Section:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(self.html.encode()).hexdigest()[:16]
+        return hashlib.sha256(_bytes(self.html)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,14 @@ class Page:
         return hashlib.sha256("".join(section.digest for section in self.sections).encode()).hexdigest()[:16]
 
     @property
+    def policy(self) -> str:
+        return policy(_joined(_SCRIPTS), live=self.live)
+
+    @property
+    def encoded(self) -> bytes:
+        return _bytes(self.html)
+
+    @property
     def html(self) -> str:
         script, style = _joined(_SCRIPTS), _joined(_STYLES)
         return (
@@ -69,7 +79,7 @@ class Page:
             .render(
                 page=self,
                 version=__version__,
-                policy=policy(script, live=self.live),
+                policy=self.policy,
                 script=Markup(script),
                 style=Markup(style),
             )
@@ -89,10 +99,20 @@ def render(runs: Sequence[Run], *, live: bool = False, form: Form | None = None)
     }
     sections = []
     for name, title in _SECTIONS.items():
-        html = _environment().get_template(f"{name}.html").render(context).strip()
+        html = _drawn(name, title, context)
         if html:
             sections.append(Section(name, title, html))
     return Page(" and ".join(run.name for run in runs), sections, live)
+
+
+def _drawn(name: str, title: str, context: dict[str, Any]) -> str:
+    """A section; where what was gathered cannot be drawn after all, a line in its place."""
+    environment = _environment()
+    try:
+        return environment.get_template(f"{name}.html").render(context).strip()
+    except Exception as error:  # whatever it is: the other sections are still worth reading
+        said = shown(reason(error), 300)
+        return environment.get_template("broken.html").render(name=name, title=title, said=said).strip()
 
 
 def policy(script: str, *, live: bool) -> str:
@@ -103,6 +123,11 @@ def policy(script: str, *, live: bool) -> str:
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; "
         f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
+
+
+def _bytes(html: str) -> bytes:
+    """Names of files and texts of JSON can hold halves of letters, which UTF-8 has no bytes for."""
+    return html.encode(errors="replace")
 
 
 def _life_chart(runs: Sequence[Run]) -> Chart | None:

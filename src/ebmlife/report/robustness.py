@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import torch
 
 from ebmlife.attacks import Examples, Record, Share, masking
 from ebmlife.attacks.record import apart
+from ebmlife.report import sound
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.images import Sheet, sheet
+from ebmlife.report.inside import LARGEST, Inside
+from ebmlife.report.notes import Notes
 
 _MODES = {  # what the attacker knows, by the gradient's name
     "bpda": "classifier and defence; the purifier's derivative taken for the identity",
@@ -53,14 +57,51 @@ class Attack:
     left_out: Sequence[str]  # records of other weights, images or settings than the newest
 
 
-def read(own: Path, classes: Sequence[str] = ()) -> list[Attack]:
-    """The finished attacks, by name; `classes`: names in place of numbers."""
+def read(own: Path, classes: Sequence[str] = (), notes: Notes | None = None) -> list[Attack]:
+    """The finished attacks, by name; `classes`: names in place of numbers. What cannot be read becomes a note."""
+    notes, inside = Notes() if notes is None else notes, Inside(own)
     folders = sorted(path for path in (own / "attacks").glob("*") if path.is_dir())
-    return [attack for folder in folders if (attack := _attack(folder, classes)) is not None]
+    found = (
+        notes.part(f"attacks/{folder.name}", partial(_attack, folder, classes, inside, notes), None)
+        for folder in folders
+    )
+    return [attack for attack in found if attack is not None]
 
 
-def _attack(folder: Path, classes: Sequence[str]) -> Attack | None:
-    found = {place.parent.name: Record.load(place) for place in sorted(folder.glob("*/record"), key=_age)}
+def _records(folder: Path, inside: Inside, notes: Notes) -> dict[str, Record]:
+    """By name, the oldest first."""
+    found = {}
+    for place in sorted(folder.glob("*/record"), key=_age):
+        name = place.parent.name
+        record = notes.part(f"attacks/{folder.name}/{name}", partial(_record, place, inside), None)
+        if record is not None:
+            found[name] = record
+    return found
+
+
+def _record(place: Path, inside: Inside) -> Record:
+    inside.tree(place)
+    record = Record.load(place)
+    sound.check_settings(record.settings)
+    record.accuracies  # noqa: B018  # whether they follow from what was loaded
+    return record
+
+
+def _said(folder: Path, inside: Inside) -> dict[str, str]:
+    """What the checks for masked gradients said."""
+    for file in (folder / "table.txt", *folder.glob("masking-*/checks.txt")):
+        inside.file(file, largest=LARGEST)
+    return masking.kept(folder)
+
+
+def _shown(file: Path, inside: Inside, classes: Sequence[str]) -> tuple[list[Example], Sheet]:
+    inside.file(file)
+    found = Examples.load(file)
+    return _examples(found, classes), _sheet(found)
+
+
+def _attack(folder: Path, classes: Sequence[str], inside: Inside, notes: Notes) -> Attack | None:
+    found = _records(folder, inside, notes)
     if not found:
         return None
     newest = max(reversed(found.values()), key=lambda record: record.settings["langevin_steps"] > 0)  # of a defence
@@ -69,7 +110,14 @@ def _attack(folder: Path, classes: Sequence[str]) -> Attack | None:
     defended = {name: record for name, record in records.items() if record.settings["langevin_steps"]}
     with_examples = [name for name in records if (folder / name / "examples.safetensors").is_file()]
     shown = max(with_examples, key=lambda name: int(records[name].settings["langevin_steps"]), default="")
-    examples = Examples.load(folder / shown / "examples.safetensors") if shown else None
+    none: tuple[list[Example], Sheet | None] = ([], None)
+    file = folder / shown / "examples.safetensors"
+    examples, pictures = (
+        notes.part(f"attacks/{folder.name}/{shown}/{file.name}", lambda: _shown(file, inside, classes), none)
+        if shown
+        else none
+    )
+    said: dict[str, str] = notes.part(f"attacks/{folder.name}: its checks", lambda: _said(folder, inside), {})
     first = next(iter((defended or records).values()))
     return Attack(
         folder.name,
@@ -78,15 +126,15 @@ def _attack(folder: Path, classes: Sequence[str]) -> Attack | None:
         [_row(name, record) for name, record in records.items()],
         [_over_steps(records), *_over_langevin_steps(defended)],
         shown,
-        [] if examples is None else _examples(examples, classes),
-        None if examples is None else _sheet(examples),
-        "\n\n".join(said for name, said in masking.kept(folder).items() if name not in left_out),
+        examples,
+        pictures,
+        "\n\n".join(text for name, text in said.items() if name not in left_out),
         left_out,
     )
 
 
 def _age(place: Path) -> tuple[int, str]:
-    return place.stat().st_mtime_ns, str(place)
+    return place.lstat().st_mtime_ns, str(place)
 
 
 def _order(item: tuple[str, Record]) -> tuple[int, bool, int]:
@@ -150,7 +198,7 @@ def _over_langevin_steps(records: dict[str, Record]) -> list[Chart]:
 
 def _examples(found: Examples, classes: Sequence[str]) -> list[Example]:
     def name(label: int) -> str:
-        return classes[label] if label < len(classes) else str(label)
+        return classes[label] if 0 <= label < len(classes) else str(label)
 
     columns = found.labels, found.natural_bare, found.attacked_bare, found.attacked_defended
     rows = zip(*(column.tolist() for column in columns), strict=True)

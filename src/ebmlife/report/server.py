@@ -1,25 +1,40 @@
-"""The page of a run, served live to this computer. Its few addresses are all there is: no file can be asked for."""
+"""The page of a run, served live to this computer. Its few addresses are all there is: no file can be asked for.
 
+Every request is answered, and none can hold up the others for good: reading and answering have a time each, the number
+of connections is limited, and a page that takes long to make is answered with the one before.
+"""
+
+import io
 import json
-import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
-from socket import gethostname
+from socket import socket
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ebmlife.errors import BadInput
+from ebmlife.report.addresses import is_own
+from ebmlife.report.connections import Connections, Timed, linger
+from ebmlife.report.desk import Desk, Refused
 from ebmlife.report.gather import gather
+from ebmlife.report.inside import shown
+from ebmlife.report.notes import reason
 from ebmlife.report.page import Page, render
-from ebmlife.report.trial import Defence, Trial
-from ebmlife.report.uploads import LARGEST, Form, Wish, decoded
+from ebmlife.report.uploads import LARGEST, Wish
 
 _FRESH = 1.0  # seconds for which a page is not made anew
+_PATIENCE = 15.0  # seconds that a request waits for a page that is being made
+_HEADING, _SENDING, _ANSWERING, _ENDING = 10.0, 60.0, 60.0, 2.0  # seconds for headers, body, answer, the client's end
+_HEAD = 2**18  # bytes of the request's line and its headers
+_CONNECTIONS = 32  # at a time, each of which may hold an upload in memory
+_NOTHING = "default-src 'none'; frame-ancestors 'none'"  # policy of what is no page
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -29,43 +44,15 @@ _HEADERS = {
 }
 
 
-class Refused(Exception):
-    def __init__(self, status: HTTPStatus, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-
-class Desk:
-    """Takes images, one at a time, and keeps the trial under way or the last one."""
-
-    def __init__(self, defence: Defence, form: Form) -> None:
-        self.form, self._defence, self._lock = form, defence, threading.Lock()
-        self._name = ""
-        self._trial: Trial | None = None
-
-    def begin(self, body: bytes, kind: str, wish: Wish) -> str:
-        """The name of a new trial."""
-        x = decoded(body, kind=kind, shape=self._defence.shape)
-        with self._lock:
-            if self._trial is not None and not self._trial.over:
-                raise Refused(HTTPStatus.CONFLICT, "another image is being tried; wait for it or cancel it")
-            self._name, self._trial = secrets.token_hex(8), Trial(self._defence, x, wish)
-            return self._name
-
-    def find(self, name: str) -> Trial:
-        if self._trial is None or name != self._name:
-            raise Refused(HTTPStatus.NOT_FOUND, "this trial is not there any more")
-        return self._trial
-
-
 class PageServer(ThreadingHTTPServer):
     """Serves the page of `run`; with a desk, images can be tried on it."""
 
     daemon_threads = True
+    request_queue_size = 2 * _CONNECTIONS
 
     def __init__(self, run: str | Path, *, host: str = "127.0.0.1", port: int = 0, desk: Desk | None = None) -> None:
         self.run, self.desk, self._lock = run, desk, threading.Lock()
-        self.host = host.lower()
+        self.host, self.connections = host.lower(), Connections(_CONNECTIONS)
         self._made: tuple[float, Page] | None = None
         self.page()  # a folder that is no run is said now
         try:
@@ -83,22 +70,64 @@ class PageServer(ThreadingHTTPServer):
         """Whether only this computer can reach it."""
         return ip_address(str(self.server_address[0])).is_loopback
 
-    def called(self, host: str | None) -> bool:
-        """Whether it is this server's name, or an IP number; another name may be a stranger's that points here."""
-        return host in ("localhost", self.host, gethostname().lower()) or _is_number(host)
-
     def page(self) -> Page:
-        with self._lock:
+        """The page as the run is now, or was a moment ago; the last one where it takes too long to make another."""
+        if not self._lock.acquire(timeout=_PATIENCE):
+            if self._made is None:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the page is being made; ask again")
+            return self._made[1]
+        try:
             if self._made is None or time.monotonic() - self._made[0] > _FRESH:
                 form = None if self.desk is None else self.desk.form
-                self._made = time.monotonic(), render([gather(self.run)], live=True, form=form)
+                page = render([gather(self.run)], live=True, form=form)
+                self._made = time.monotonic(), page
             return self._made[1]
+        finally:
+            self._lock.release()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.connections.admit(request):
+            super().process_request(request, client_address)
+        else:
+            with suppress(OSError):
+                request.setblocking(False)
+                request.send(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 5\r\n\r\n")
+            self.close_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.heard(request, whole=False)
+        linger(request, seconds=_ENDING, most=LARGEST)
+        self.connections.leave(request)
+        self.close_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that left, or a fault of ours: in a line, as nobody is helped by a traceback in a terminal."""
+        error = sys.exception()
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            print(f"ebmlife: a request failed: {shown(reason(error), 300)}", file=sys.stderr, flush=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: PageServer
+    connection: socket
     server_version, sys_version = "ebmlife", ""
-    timeout = 30  # seconds that a client may be silent
+    default_request_version = "HTTP/1.0"  # 0.9 has no headers, and so no policy
+    request_version, requestline, command = default_request_version, "", ""  # until they are read
+    raw_requestline = b""
+    _answered = False
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self._reading = Timed(self.connection, seconds=_HEADING, most=_HEAD)
+        self.rfile = io.BufferedReader(self._reading)
+
+    def handle(self) -> None:
+        super().handle()  # one request: HTTP/1.0
+        if self._reading.late and not self._answered:
+            self._refuse(Refused(HTTPStatus.REQUEST_TIMEOUT, "the request did not come to its end"))
+        elif self.raw_requestline and not self._answered:
+            self._refuse(Refused(HTTPStatus.BAD_REQUEST, "the request is empty"))
 
     def do_GET(self) -> None:
         self._answer({"": self._page, "sections.json": self._sections, "trial/": self._state})
@@ -109,7 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, routes: dict[str, Callable[[str, bytes], None]], *, body: bool = False) -> None:
         """The route of the path itself, or of its first part with what follows it."""
         try:
-            sent = self._body() if body else b""  # read before anything is refused, or the answer would be lost
+            sent = self._body() if body else b""  # read before anything is refused: a browser reads no answer before
+            self.server.connections.heard(self.connection)
             self._check_origin()
             first, slash, rest = self._address().path.removeprefix("/").partition("/")
             route = routes.get(first + slash)
@@ -117,23 +147,26 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
             route(rest, sent)
         except Refused as refusal:
-            self._send_json({"error": str(refusal)}, refusal.status)
+            self._refuse(refusal)
         except BadInput as error:
-            self._send_json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True  # the client has gone
+            self._refuse(Refused(HTTPStatus.BAD_REQUEST, shown(str(error), 500)))
+        except OSError:
+            raise  # the client has gone
+        except Exception as error:  # a fault of ours
+            self._refuse(Refused(HTTPStatus.INTERNAL_SERVER_ERROR, shown(reason(error), 500)))
 
     def _check_origin(self) -> None:
         """Other sites' pages, open in the same browser, must reach nothing here, whatever name they give this host."""
-        host = self.headers.get("Host", "")
-        if not self.server.called(_hostname(host)):
+        host, *others = self.headers.get_all("Host", [""])
+        if others or not is_own(host, self.server.host):
             raise Refused(HTTPStatus.FORBIDDEN, "this page is only served under this computer's own address")
         origin = self.headers.get("Origin")
         if origin is not None and origin.partition("://")[2] != host:
             raise Refused(HTTPStatus.FORBIDDEN, "this page answers no other page")
 
     def _page(self, rest: str, sent: bytes) -> None:
-        self._send(self.server.page().html.encode(), "text/html; charset=utf-8")
+        page = self.server.page()
+        self._send(page.encoded, "text/html; charset=utf-8", policy=f"{page.policy}; frame-ancestors 'none'")
 
     def _sections(self, rest: str, sent: bytes) -> None:
         page = self.server.page()
@@ -177,38 +210,45 @@ class _Handler(BaseHTTPRequestHandler):
         if not (text.isascii() and text.isdigit() and len(text) < 16):
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "the size of the image must be said")
         size = int(text)
-        if size <= LARGEST:
-            return self.rfile.read(size)
-        for _ in range(min(size, 4 * LARGEST) // 2**16):  # a browser reads no answer before it has sent all
-            self.rfile.read(2**16)
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the file is larger than {LARGEST // 2**20} MB")
+        self._reading.allow(seconds=_SENDING, most=4 * LARGEST)
+        try:
+            if size <= LARGEST:
+                sent = self.rfile.read(size)
+            else:
+                for _ in range(min(size, 3 * LARGEST) // 2**16):  # a browser reads no answer before it has sent all
+                    self.rfile.read(2**16)
+        except TimeoutError as error:
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the image did not come to its end") from error
+        if size > LARGEST:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the file is larger than {LARGEST // 2**20} MB")
+        if len(sent) < size:
+            raise Refused(HTTPStatus.BAD_REQUEST, "the image did not come to its end")
+        return sent
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Of requests that the library refuses; with our headers, and without repeating what was asked."""
+        status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
+        self._refuse(Refused(status, status.description or status.phrase))
+
+    def _refuse(self, refusal: Refused) -> None:
+        self._send_json({"error": str(refusal)}, refusal.status)
 
     def _send_json(self, value: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
         self._send(json.dumps(value, allow_nan=False).encode(), "application/json", status)
 
-    def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK, *, policy: str = _NOTHING) -> None:
+        self._answered = True
+        self.connection.settimeout(_ANSWERING)  # for all of it
         self.send_response(status)
-        for name, value in _HEADERS.items():
+        for name, value in (_HEADERS | {"Content-Security-Policy": policy}).items():
             self.send_header(name, value)
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, POST")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
-
-
-def _is_number(host: str | None) -> bool:
-    try:
-        ip_address(host or "")
-    except ValueError:
-        return False
-    return True
-
-
-def _hostname(host: str) -> str | None:
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None

@@ -1,6 +1,7 @@
 """The density of a run on a toy of the plane, beside the exact one."""
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from ebmlife import build, checkpoint, places
 from ebmlife.data import TOYS
+from ebmlife.errors import BadInput
 from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalised
 from ebmlife.files import whole
 from ebmlife.pictures import save
 from ebmlife.report.images import embedded_file
+from ebmlife.report.inside import Inside
 
 _SHOWN = 1.5  # the square [-1.5, 1.5]^2 is drawn
 
@@ -44,12 +47,16 @@ def draw(run: str | Path, *, device: str = "auto") -> None:
 
 
 def read(own: Path) -> Surfaces | None:
-    place = own / "report" / "surfaces"
-    if not (place / "surfaces.json").is_file():
+    place, inside = own / "report" / "surfaces", Inside(own)
+    text = inside.content(place / "surfaces.json")
+    if text is None:
         return None
-    about = json.loads((place / "surfaces.json").read_text())
-    model, truth = (embedded_file(place / name) for name in ("model.png", "truth.png"))
-    return Surfaces(model, truth, about["update"], Comparison(**about["comparison"]))
+    about = json.loads(text)
+    comparison = Comparison(**about["comparison"])
+    if not (type(about["update"]) is int and math.isfinite(comparison.total_variation) and comparison.kl >= -1):
+        raise BadInput("surfaces.json holds no comparison of two densities")
+    model, truth = (embedded_file(place / name, inside) for name in ("model.png", "truth.png"))
+    return Surfaces(model, truth, about["update"], comparison)
 
 
 def _picture(surface: Surface, top: Tensor) -> Image.Image:

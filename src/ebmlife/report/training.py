@@ -12,6 +12,7 @@ from ebmlife.correlations import correlations
 from ebmlife.report.charts import Chart, Line
 
 POINTS = 300  # of a curve: more than a screen can tell apart only weigh
+_MOST = 24  # columns of a log that are drawn
 _CURVES = {  # of Langevin's training; column of the log: title, what is on the axis, what to look for
     "energy_difference": (
         "Energy difference",
@@ -42,19 +43,21 @@ def curves(lines: Sequence[dict[str, Any]]) -> list[Chart]:
 def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str, str]]:
     if not lines or "gradient" in lines[0]:
         return _CURVES
-    names = [name for name in lines[0] if name not in ("update", *watch.TIMES)]
+    names = [name for name in lines[0] if name not in ("update", *watch.TIMES)][:_MOST]
     return {name: (name.replace("_", " ").capitalize(), name.replace("_", " "), "") for name in names}
 
 
 def diagnostics(lines: Sequence[dict[str, Any]]) -> list[Chart]:
     """The lower half of the paper's diagnostic plot: how difference and gradient go together."""
-    if len(lines) < 2 or "gradient" not in lines[0]:
+    there = [line for line in lines if line.get("energy_difference") is not None and line.get("gradient") is not None]
+    if len(there) < 2:
         return []
-    found = correlations(
-        np.array([line["energy_difference"] for line in lines], dtype=np.float64),
-        np.array([line["gradient"] for line in lines], dtype=np.float64),
-    )
-    n = min(len(lines), 5000)
+    with np.errstate(all="ignore"):  # figures that are not finite are said below the chart
+        found = correlations(
+            np.array([line["energy_difference"] for line in there], dtype=np.float64),
+            np.array([line["gradient"] for line in there], dtype=np.float64),
+        )
+    n = min(len(there), 5000)
     return [
         Chart(
             "Auto-correlations",
@@ -82,13 +85,14 @@ def diagnostics(lines: Sequence[dict[str, Any]]) -> list[Chart]:
 
 def _curve(title: str, y_name: str, caption: str, x: NDArray[np.int64], y: NDArray[np.float64]) -> Chart:
     parts = np.array_split(np.arange(len(y)), min(POINTS, len(y)))
-    line = Line(
-        title.lower(),
-        [float(y[part].mean()) for part in parts],
-        [float(y[part].min()) for part in parts],
-        [float(y[part].max()) for part in parts],
-    )
-    scale = pictures.span(y) if len(y) > 100 and np.isfinite(y).all() else None
+    with np.errstate(all="ignore"):  # figures that are not finite are said below the chart
+        line = Line(
+            title.lower(),
+            [float(y[part].mean()) for part in parts],
+            [float(y[part].min()) for part in parts],
+            [float(y[part].max()) for part in parts],
+        )
+        scale = pictures.span(y) if len(y) > 100 and np.isfinite(y).all() else None
     if len(parts) < len(y):
         caption += f" Each point is the mean of {math.ceil(len(y) / len(parts))} updates, the band their extremes."
     return Chart(title, [float(x[part[-1]]) for part in parts], [line], "update", y_name, caption, scale=scale)

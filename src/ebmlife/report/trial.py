@@ -14,6 +14,7 @@ from ebmlife import attacks, pictures
 from ebmlife.attacks import Threat
 from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.energy import Energy, gradient
+from ebmlife.errors import BadInput
 from ebmlife.longwalk import log_spaced
 from ebmlife.randomness import mixed
 from ebmlife.report.images import embedded
@@ -159,6 +160,8 @@ class Trial:
 
     def _said(self, who: str, logits: Tensor, label: int) -> dict[str, Any]:
         shares = logits.softmax(1)[0]
+        if not bool(shares.isfinite().all()):
+            raise BadInput(f"{who} gives an answer that is not finite")
         best = int(shares.argmax())
         return {"who": who, "name": self._defence.name(best), "share": float(shares[best]), "right": best == label}
 

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ebmlife import places
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
 from ebmlife.longwalk import Progress
 from ebmlife.report import life, samples, surfaces
 from ebmlife.report.gather import Run, gather
+from ebmlife.report.inside import Inside
 from ebmlife.report.page import render
 
 
@@ -22,6 +24,8 @@ def prepare(
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Computes in RUN/report what a page shows and training did not leave; False: stopped, and goes on when called."""
+    own = places.own(run)
+    Inside(own).tree(own / "report")  # nothing is written or gone on with elsewhere
     if not life.walk(run, steps=steps, chains=chains, device=device, progress=progress, stopping=stopping):
         return False
     samples.draw(run, device=device)
@@ -29,11 +33,13 @@ def prepare(
     return True
 
 
-def write(runs: Sequence[str | Path], file: Path) -> None:
-    """The page of the runs, side by side, as one file."""
-    page = render(_told_apart([gather(run) for run in runs]))
+def write(runs: Sequence[str | Path], file: Path) -> list[str]:
+    """Writes the page of the runs, side by side, as one file, and returns notes of what had to be left out."""
+    gathered = _told_apart([gather(run) for run in runs])
+    page = render(gathered)
     with whole(file) as unfinished:
-        unfinished.write_text(page.html)
+        unfinished.write_bytes(page.encoded)
+    return [f"{run.name}: {note}" if len(runs) > 1 else note for run in gathered for note in run.notes]
 
 
 def _told_apart(runs: Sequence[Run]) -> Sequence[Run]:
