@@ -1,5 +1,6 @@
 """The attacks on a run's defence, from RUN/attacks/NAME: tables, curves, and images with their predictions."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -108,7 +109,7 @@ def _attack(folder: Path, classes: Sequence[str], inside: Inside, notes: Notes) 
     left_out = sorted(name for name, record in found.items() if apart(record.settings, newest.settings))
     records = dict(sorted(((name, record) for name, record in found.items() if name not in left_out), key=_order))
     defended = {name: record for name, record in records.items() if record.settings["langevin_steps"]}
-    with_examples = [name for name in records if (folder / name / "examples.safetensors").is_file()]
+    with_examples = [name for name in records if os.path.lexists(folder / name / "examples.safetensors")]
     shown = max(with_examples, key=lambda name: int(records[name].settings["langevin_steps"]), default="")
     none: tuple[list[Example], Sheet | None] = ([], None)
     file = folder / shown / "examples.safetensors"

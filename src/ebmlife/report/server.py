@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: PageServer
     connection: socket
     server_version, sys_version = "ebmlife", ""
-    default_request_version = "HTTP/1.0"  # 0.9 has no headers, and so no policy
+    default_request_version = "HTTP/1.0"
     request_version, requestline, command = default_request_version, "", ""  # until they are read
     raw_requestline = b""
     _answered = False
@@ -238,6 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK, *, policy: str = _NOTHING) -> None:
         self._answered = True
+        self.request_version = self.default_request_version  # the library would leave the headers out for 0.9
         self.connection.settimeout(_ANSWERING)  # for all of it
         self.send_response(status)
         for name, value in (_HEADERS | {"Content-Security-Policy": policy}).items():
