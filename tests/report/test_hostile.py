@@ -2,8 +2,12 @@
 
 import json
 import os
+import re
+import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +25,7 @@ from ebmlife.report.desk import Desk
 from ebmlife.report.inside import Inside
 from ebmlife.report.server import PageServer
 from ebmlife.report.uploads import Form
+from report.conftest import CLASSIFIER
 from report.test_robustness import NAME
 from report.test_server import ask, serving
 from report.test_trial import defence
@@ -344,6 +349,24 @@ def test_every_hostile_request_is_answered(live: PageServer, run: Path, capfd: p
     assert ask(live, "/")[0] == 200
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_served_run_says_nothing_whatever_comes(run: Path, outside: Path) -> None:
+    """The command itself, with a run of odd files; what is in an upload is looked at only while no other is tried."""
+    os.mkfifo(run / "pictures" / "samples-1000.png")
+    (run / "pictures" / "bank-999.png").symlink_to(outside / "text")
+    (run / "log.jsonl").write_bytes(b"{\n[\n\xff\n")
+    command = [sys.executable, "-m", "ebmlife", "watch", str(run), "--port", "0", "--classifier", CLASSIFIER]
+    bodies = [it for it in requests(1000) if it.name.startswith("upload ") and "PNG as" not in it.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = re.search(r":(\d+)/", process.stdout.readline())
+        assert port is not None
+        for name, content in (*bodies, *requests(150, seed=1)):
+            assert exchanged(("127.0.0.1", int(port[1])), content).startswith(b"HTTP/1.0 "), name
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")
 
 
 def test_every_answer_has_a_policy(live: PageServer) -> None:

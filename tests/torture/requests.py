@@ -28,7 +28,7 @@ def requests(n: int = 500, *, seed: int = 0) -> Iterator[Request]:
     yield from listed if n >= len(listed) else rng.sample(listed, n)
     while len(seen) < n:
         request = _mutated(rng, rng.choice(listed), len(seen))
-        if request.content not in seen:
+        if request.content and request.content not in seen:
             seen.add(request.content)
             yield request
 

@@ -1,10 +1,12 @@
 """`ebmlife report | watch`."""
 
 import argparse
+import warnings
 from pathlib import Path
 from shlex import quote
 
 import torch
+from PIL import Image
 
 from ebmlife import attacks, build, classifiers, places
 from ebmlife.cli.defending import load_model
@@ -47,6 +49,9 @@ def register(command: Command) -> None:
 
 
 def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    warnings.simplefilter(
+        "ignore", Image.DecompressionBombWarning
+    )  # images have limits of our own, and a line for each
     out = _out(options)
     for folder in options.folders:
         gather(folder)  # a folder that is no run is said before hours are spent on another
@@ -79,6 +84,7 @@ def _out(options: argparse.Namespace) -> Path:
 
 
 def _watch(options: argparse.Namespace, changes: dict[str, str]) -> int:
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     desk = _desk(options) if options.classifier else None
     with PageServer(options.folder, host=options.host, port=options.port, desk=desk) as server:
         print(f"{server.address} shows {options.folder} as it goes on; Ctrl-C ends it", flush=True)
