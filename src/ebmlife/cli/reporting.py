@@ -49,9 +49,7 @@ def register(command: Command) -> None:
 
 
 def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
-    warnings.simplefilter(
-        "ignore", Image.DecompressionBombWarning
-    )  # images have limits of our own, and a line for each
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # images have a limit of our own, and a line
     out = _out(options)
     for folder in options.folders:
         gather(folder)  # a folder that is no run is said before hours are spent on another
