@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ebmlife.chains import Persistent
+from ebmlife.langevin import Walk
+from ebmlife.randomness import Streams
+from ebmlife.starts import Uniform
+
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "README.md").read_text()
 
@@ -35,24 +40,87 @@ def test_commands_then_python(tmp_path: Path) -> None:
     assert lines[-1].startswith("20 ")
 
 
-def test_measured_numbers_are_those_of_the_results() -> None:
-    """Nothing is claimed here that the page of its command does not say."""
+COMMANDS = {  # of the tables: the page, and the part of it, that a command writes
+    "make results-shortrun": ("shortrun", "## Digits, every"),
+    "make results-shortrun-cifar10": ("shortrun", "## CIFAR-10 at 32x32"),
+    "make results-stability": ("shortrun", "<!-- stability of cifar10 -->"),
+    "make results-defense-digits": ("defense", "## Digits"),
+    "make results-defense-cifar10": ("defense", "## CIFAR-10"),
+    "make results-density-toys": ("density", "## The plane"),
+    "make results-density-digits": ("density", "## Digits"),
+    "make results-density-cifar10": ("density", "## CIFAR-10"),
+}
+NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?(?: ± [\d.]+)?(?: \[[^]]*\])?"
+PLACE = r"`\w+`|\(1 is[^)]*\)|(?:at|from|to|after) \d[\d,]*"  # what is no result: names, scales, steps
+
+
+def experiments(page: str, title: str) -> list[str]:
+    """The part of a page of results with that title: rows of its tables, and its paragraphs as one line each."""
+    text = (ROOT / "docs" / "results" / f"{page}.md").read_text()
+    part = re.split(r"\n## |<!-- end -->\n\n[^<]*$", text[text.index(title) + 1 :])[0]
+    blocks = [block.splitlines() if block.startswith("|") else [block] for block in part.split("\n\n")]
+    return [" ".join(line.split()) for block in blocks for line in block]
+
+
+def test_every_row_is_of_one_experiment_on_its_commands_page() -> None:
+    """All numbers of a row stand together in one row or paragraph of the page that its command writes."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if line.endswith("` |")]
+    measured = [row for row in rows if row[-1].strip("`") in COMMANDS]
+    assert len(measured) == 19
+    for *cells, sample, command in measured:
+        results = cells[-2:] if len(cells) == 4 else cells[-1:]  # of a defense: natural and attacked
+        numbers = re.findall(NUMBER, re.sub(PLACE, "", " ".join(results)))
+        assert numbers, cells
+        found = experiments(*COMMANDS[command.strip("`")])
+        assert any(all(number in line for number in numbers) for line in found), (numbers, cells)
+        assert re.search(r"\d+ (test images|seeds|trainings|chains|samples)", sample), sample
+
+
+def test_speed_is_that_of_the_results() -> None:
     rows = [line.split("|") for line in PAGE.splitlines() if line.startswith("| ")]
-    shortrun = (ROOT / "docs" / "results" / "shortrun.md").read_text()
-    claims = [row[3] for row in rows if len(row) == 6 and re.search(r"\d\.\d", row[3]) and "FID" in row[2]]
-    assert len(claims) == 3
-    for claim in claims:
-        assert re.search(r"[\d.]+ ± [\d.]+", claim)[0] in shortrun  # type: ignore[index]
-    for page, words in (("defense", "defence"), ("density", "total variation")):
-        (claim,) = [row[3] for row in rows if len(row) == 6 and row[1].strip().startswith((words, f"density, {words}"))]
-        found = (ROOT / "docs" / "results" / f"{page}.md").read_text()
-        assert all(number in found for number in re.findall(r"\d\.\d{3}", claim))
     speed = [line.split(" | ") for line in (ROOT / "docs" / "results" / "speed.md").read_text().splitlines()]
     (cases,) = [[cell.partition(" (")[0].strip() for cell in row[2:-1]] for row in rows if "width 64" in row[3]]
     for name, contestant in (("ebmlife", "ours, f32"), ("torchebm", "torchebm")):
         (mine,) = [[cell.strip() for cell in row[2:-1]] for row in rows if row[1].strip() == name]
         measured = {row[0].removeprefix("| "): row[3] for row in speed if len(row) > 3 and row[2] == contestant}
         assert mine == [measured[case] for case in cases]
+
+
+def test_how_long_chains_last_is_of_the_larger_exam() -> None:
+    """The README's and the guide's sentences on the picture, against the rows of 512 chains."""
+    rows = [line.split(" | ") for line in experiments("density", "## Digits") if line.startswith("| ")]
+    lasted = {
+        row[0].removeprefix("| "): row[11].partition(", ")[2] for row in rows if len(row) > 11 and row[2] == "512"
+    }
+    said = f"{lasted['shortrun']}, {lasted['midrun']} and all {lasted['longrun']} steps"
+    assert said == "42, 1,334 and all 100,000 steps"
+    for page in (PAGE, (ROOT / "docs" / "lengths.md").read_text()):
+        assert said in " ".join(page.split())
+
+
+def test_files_that_pages_name_are_there() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for name in re.findall(r"`([\w/.-]+\.py)`", page.read_text()):
+            assert any((ROOT / place / name).exists() for place in ("", "src/ebmlife", "tests")), (page.name, name)
+
+
+def test_a_pair_of_the_bank_walks_three_times_at_most() -> None:
+    """What the guide says of the recipes' `rounds` = 2."""
+    assert "after three walks at most" in (ROOT / "docs" / "lengths.md").read_text()
+    chains = Persistent(Uniform((2,)), Walk(steps=1, step_size=0.1), Streams(0), size=4, rounds=2)
+    oldest = []
+    for _ in range(9):
+        chains.step(lambda x: x.square().sum(1), 4)
+        oldest.append(int(chains.bank.age.max()))
+    assert max(oldest) == 3
+
+
+def test_torch_fidelity_has_what_is_imported_from_it() -> None:
+    """metric_prc came with 0.4."""
+    assert '"torch-fidelity>=0.4"' in (ROOT / "pyproject.toml").read_text()
+    (locked,) = re.findall(r"^torch[_-]fidelity==(\d+)\.(\d+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert (int(locked[0]), int(locked[1])) >= (0, 4)
 
 
 def test_links_lead_somewhere() -> None:
