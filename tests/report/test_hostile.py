@@ -21,6 +21,7 @@ from torture.requests import requests
 
 from ebmlife.errors import BadInput
 from ebmlife.report import gather, prepare, render, server
+from ebmlife.report.connections import Timed
 from ebmlife.report.desk import Desk
 from ebmlife.report.inside import Inside
 from ebmlife.report.server import PageServer
@@ -423,6 +424,18 @@ def test_who_dribbles_gets_so_much_time_and_no_more(
         done.set()
         thread.join()
     assert answer.startswith(b"HTTP/1.0 408 ")
+
+
+def test_after_the_deadline_nothing_is_read_even_if_it_is_there() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(b"abc")
+        reading = Timed(other, seconds=60, most=2)
+        assert reading.read(1) == b"a"
+        reading.allow(seconds=0, most=2)
+        with pytest.raises(TimeoutError):
+            reading.read(1)
+        assert reading.late
 
 
 def test_many_slow_connections_do_not_shut_others_out(live: PageServer) -> None:

@@ -30,8 +30,11 @@ class Timed(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if self._left <= 0:
             raise HTTPException("too many bytes")
+        left = self._deadline - time.monotonic()
         try:
-            self._connection.settimeout(max(self._deadline - time.monotonic(), 1e-3))
+            if left <= 0:  # whatever is there to be read
+                raise TimeoutError
+            self._connection.settimeout(left)
             got = self._connection.recv_into(memoryview(buffer)[: self._left])
         except TimeoutError:
             self.late = True
