@@ -40,7 +40,13 @@ def files(tmp_path: Path) -> list[Path]:
 
 def test_purify_writes_an_image_for_each_file(run: Path, files: list[Path], tmp_path: Path, capsys: Capture) -> None:
     works("purify", run, *files, "--out", tmp_path / "out", "--steps", "5", "--strip")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "b.png", "c.png", "strip.png"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "a.png",
+        "b.png",
+        "c.png",
+        "purified.json",
+        "strip.png",
+    ]
     with Image.open(tmp_path / "out" / "a.png") as image:
         assert (image.size, image.mode) == ((8, 8), "L")
     said = capsys.readouterr().out
@@ -243,7 +249,8 @@ def test_a_preset_is_the_papers_unless_changed(run: Path, tmp_path: Path) -> Non
 
 
 def test_a_model_that_is_sampled_without_steps_is_asked_for_their_number(tmp_path: Path, capsys: Capture) -> None:
-    works("train", "digits-score", "--out", tmp_path / "score", "--updates", "1", "--batch", "4", "--net.width", "8")
+    small = ["--updates", "1", "--batch", "4", "--net.width", "8", "--data.train", "true"]
+    works("train", "digits-score", "--out", tmp_path / "score", *small)
     line = fails(capsys, "attack", tmp_path / "score", *ATTACK[:-2])
     assert "digits-score is sampled without Langevin steps; say how many to purify with: --k" in line
 
@@ -267,10 +274,15 @@ def test_masking_checks_on_request(run: Path, tmp_path: Path, capsys: Capture) -
     assert not (tmp_path / "out" / "masking-bpda-k2" / "plain").exists()  # it is bpda-k2
 
 
-def test_data_without_a_test_part_are_noted(tmp_path: Path, capsys: Capture) -> None:
+def test_training_images_are_attacked_on_request_only(tmp_path: Path, capsys: Capture) -> None:
     works("train", "digits-shortrun", "--out", tmp_path / "run", *words(updates="1"))
-    works("attack", tmp_path / "run", *ATTACK)
-    assert "note: the run was trained on these images too" in capsys.readouterr().out
+    line = fails(capsys, "attack", tmp_path / "run", *ATTACK)
+    assert f"6 of the 6 images are training images of {tmp_path / 'run'}; choose others with --split" in line
+    assert not (tmp_path / "run" / "attacks").exists()
+    works("attack", tmp_path / "run", *ATTACK, "--on-training-data")
+    said = capsys.readouterr().out
+    assert "note: 6 of the 6 images are training images" in said
+    assert "attacked: 6 of 297 images of digits, split test (trained on)" in said
     assert (tmp_path / "run" / "attacks" / "digits_net-linf-8-255" / "table.txt").is_file()
 
 

@@ -90,7 +90,10 @@ def test_a_damaged_download_is_noticed(trained: Path, hub: Path) -> None:
         load("hf:someone/digits")
 
 
-@pytest.mark.parametrize("name", ["hf:digits", "hf:", "hf:a/b/c", "hf:../x/y", "someone/digits"])
+@pytest.mark.parametrize(
+    "name",
+    ["hf:digits", "hf:", "hf:a/b/c", "hf:../x/y", "someone/digits", "hf:../x", "hf:a/..", "hf:.a/b", "hf:a/b@../x"],
+)
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(BadInput, match="expected hf:user/model"):
         parse(name)
@@ -120,15 +123,25 @@ class FakeHub(SimpleNamespace):
         self.calls.append(("upload", repo_id, delete_patterns))
         shutil.copytree(folder_path, self.root)
 
-    def snapshot_download(self, repository: str, *, revision: str | None, allow_patterns: list[str]) -> str:
-        self.calls.append(("download", repository, revision))
-        if repository != "someone/digits":
+    def model_info(self, repository: str, *, revision: str | None, files_metadata: bool) -> SimpleNamespace:
+        self.calls.append(("list", repository, revision))
+        if self.offline or repository != "someone/digits":
             raise OSError("404 Client Error\nmore lines")
+        files = {file.relative_to(self.root).as_posix(): file.stat().st_size for file in self.root.rglob("*.*")}
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=f, size=s) for f, s in (files | self.more).items()])
+
+    def snapshot_download(
+        self, repository: str, *, revision: str | None, allow_patterns: list[str], local_files_only: bool = False
+    ) -> str:
+        if repository != "someone/digits":
+            raise OSError("not in the cache")
+        self.calls.append(("cache" if local_files_only else "download", repository, revision))
+        self.fetched = allow_patterns
         return str(self.root)
 
 
 def test_the_real_hub_is_spoken_to(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = FakeHub(calls=[], root=tmp_path / "remote")
+    library = FakeHub(calls=[], root=tmp_path / "remote", more={}, offline=False)
     monkeypatch.delenv("EBMLIFE_HUB", raising=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub", library)
     assert push(trained, "hf:someone/digits", private=True) == "https://huggingface.co/someone/digits"
@@ -136,10 +149,64 @@ def test_the_real_hub_is_spoken_to(trained: Path, tmp_path: Path, monkeypatch: p
     assert library.calls == [
         ("create", "someone/digits", True),
         ("upload", "someone/digits", ["checkpoints/**"]),
+        ("list", "someone/digits", "v1"),
         ("download", "someone/digits", "v1"),
     ]
+    library.offline = True
+    assert torch.equal(load("hf:someone/digits").sample(2), load(trained).sample(2))
+    assert library.calls[-1] == ("cache", "someone/digits", None)
     with pytest.raises(BadInput, match=r"hf:someone/other: OSError: 404 Client Error; is its name right"):
         load("hf:someone/other")
+
+
+def test_only_the_files_of_a_model_are_fetched(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeHub(calls=[], root=tmp_path / "remote", offline=False, more={})
+    monkeypatch.delenv("EBMLIFE_HUB", raising=False)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", library)
+    push(trained, "hf:someone/digits")
+    wanted = ["recipe.json", "README.md"]
+    wanted += [f"checkpoints/000000006/{name}" for name in ("manifest.json", "state.json", "tensors.safetensors")]
+    strange = (
+        "setup.py",
+        "weights.pkl",
+        "../../.bashrc",
+        "/etc/passwd",
+        "checkpoints/000000006/code.py",
+        "x/recipe.json",
+    )
+    older = ("manifest.json", "state.json", "tensors.safetensors", "rank-1/state.json")
+    library.more = dict.fromkeys([*strange, *(f"checkpoints/000000003/{name}" for name in older)], 10)
+    load("hf:someone/digits")
+    assert sorted(library.fetched) == sorted(wanted)
+    library.more = {"checkpoints/000000006/state.json": 2**40}
+    with pytest.raises(BadInput, match=r"state\.json has 1,099,511,627,776 bytes; expected at most .* not fetched"):
+        load("hf:someone/digits")
+
+
+def test_links_in_a_local_hub_are_not_followed(trained: Path, hub: Path, tmp_path: Path) -> None:
+    push(trained, "hf:someone/digits")
+    (tmp_path / "elsewhere").mkdir()
+    shutil.move(hub / "someone" / "digits", tmp_path / "elsewhere" / "digits")
+    (hub / "someone" / "digits").symlink_to(tmp_path / "elsewhere" / "digits")
+    with pytest.raises(BadInput, match=r"is a link, and links in .* are not followed"):
+        load("hf:someone/digits")
+    with pytest.raises(BadInput, match="is a link"):
+        push(trained, "hf:someone/digits")
+    (hub / "someone" / "digits").unlink()
+    shutil.move(tmp_path / "elsewhere" / "digits", hub / "someone" / "digits")
+    (file,) = (hub / "someone" / "digits").rglob("state.json")
+    shutil.move(file, tmp_path / "state.json")
+    file.symlink_to(tmp_path / "state.json")
+    with pytest.raises(BadInput, match=r"state\.json is a link"):
+        load("hf:someone/digits")
+
+
+def test_a_file_beyond_all_bounds_is_refused(trained: Path, hub: Path) -> None:
+    push(trained, "hf:someone/digits")
+    with (hub / "someone" / "digits" / "recipe.json").open("ab") as stream:
+        stream.truncate(2**30)  # a hole: no disk is needed
+    with pytest.raises(BadInput, match=r"recipe\.json has 1,073,741,824 bytes"):
+        load("hf:someone/digits")
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

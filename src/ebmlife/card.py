@@ -70,10 +70,12 @@ def _part(values: dict[str, Any]) -> str:
 
 def _results(run: Path) -> str:
     """What was measured, by the command that did, and the last line of the log."""
-    lines = []
+    lines, data = [], results.evaluated_on(run)
     for command, found in results.read(run).items():
         figures = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
-        lines.append(f"- `{command}`: {figures}")
+        on = data.get(command)
+        against = "" if on is None else f", against {on['images']:,} images of {on['kind']}, split {on['split']}"
+        lines.append(f"- `{command}`: {figures}{against}")
     log = read_log(run / "log.jsonl") if (run / "log.jsonl").is_file() else []
     if log:
         last = log[-1]

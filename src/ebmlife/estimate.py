@@ -12,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from ebmlife import build
+from ebmlife.calls import NOTHING, Trust
 from ebmlife.energy import frozen
 from ebmlife.errors import BadInput
 from ebmlife.recipe import EBMRecipe, Part
@@ -66,12 +67,12 @@ class Estimate:
         return self.recipe.updates * self.seconds(rate, link) / 3600
 
 
-def estimate(recipe: EBMRecipe, *, devices: int = 1) -> Estimate:
+def estimate(recipe: EBMRecipe, *, devices: int = 1, trust: Trust = NOTHING) -> Estimate:
     """What an update of the recipe costs on so many devices, batch and bank shared out evenly."""
     if not 1 <= devices <= recipe.batch:
         raise BadInput(f"devices must be from 1 to the batch of {recipe.batch}, got {devices}")
     shape = shape_of(recipe.data)
-    energy, generator = _networks(recipe, shape)
+    energy, generator = _networks(recipe, shape, trust)
     energies = 1 if recipe.prior is None else 2  # a prior is taken to be as large as what is learned beside it
     share, steps = -(-recipe.batch // devices), recipe.langevin.steps(0)
     born = recipe.batch * births(recipe.chains) if recipe.start.kind == "generator" else 0
@@ -105,9 +106,9 @@ def shape_of(data: Part) -> tuple[int, ...]:
     return shape
 
 
-def _networks(recipe: EBMRecipe, shape: tuple[int, ...]) -> tuple[Network, Network]:
+def _networks(recipe: EBMRecipe, shape: tuple[int, ...], trust: Trust) -> tuple[Network, Network]:
     with _NOWHERE:
-        net, maker = build.networks(build.self_contained(recipe), shape, _NOWHERE)
+        net, maker = build.networks(build.self_contained(recipe), shape, _NOWHERE, trust=trust)
         images = torch.zeros(1, *shape)
         forward, _ = _counted(net, images, _forward)
         slope, kept_slope = _counted(net, images, _slope)

@@ -5,11 +5,11 @@ from pathlib import Path
 from ebmlife import hub, zoo
 
 
-def find(name: str | Path) -> Path:
-    """The folder to read it from."""
+def find(name: str | Path, *, update: int | None = None) -> Path:
+    """The folder to read it from; `update`: the checkpoint that is wanted of it, where it must be fetched."""
     text = str(name)
     if hub.is_shared(text):
-        return hub.find_hub().download(*hub.parse(text))
+        return hub.find_hub().download(*hub.parse(text), update=update)
     return zoo.folder(text) if text.startswith(zoo.PREFIX) else Path(name)
 
 

@@ -176,6 +176,8 @@ _LATER = {
     "batch_norm_momentum": 0.1,
     "scale_and_offset": False,
     "count_first_walk": True,
+    "labels": None,
+    "held_out": None,
 }
 # Fields whose value for "none" was another in the first runs: the hash still knows it as that.
 _BEFORE = {"explosion": OLD_EXPLOSION}

@@ -2,26 +2,42 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
 
 Results = dict[str, dict[str, float]]  # by command
+_EVALUATED_ON = "evaluated_on"  # beside the metrics of a command: where the images come from
 
 
-def record(run: Path, command: str, figures: dict[str, float]) -> None:
-    """Adds figures to results.json; those of the same command before are replaced."""
-    found = read(run) | {command: figures}
+def record(run: Path, command: str, figures: dict[str, float], *, evaluated_on: dict[str, Any] | None = None) -> None:
+    """Adds metrics to results.json; those of the same command before are replaced."""
+    added = {**figures, **({} if evaluated_on is None else {_EVALUATED_ON: evaluated_on})}
+    found = _read(run) | {command: added}
     with whole(run / "results.json") as unfinished:
         unfinished.write_text(json.dumps(found, indent=2))
 
 
 def read(run: Path) -> Results:
+    """The metrics alone."""
+    return {
+        command: {name: value for name, value in found.items() if name != _EVALUATED_ON}
+        for command, found in _read(run).items()
+    }
+
+
+def evaluated_on(run: Path) -> dict[str, dict[str, Any]]:
+    """Where the images of each command come from; older results do not say."""
+    return {command: found[_EVALUATED_ON] for command, found in _read(run).items() if _EVALUATED_ON in found}
+
+
+def _read(run: Path) -> dict[str, dict[str, Any]]:
     file = run / "results.json"
     if not file.is_file():
         return {}
     try:
-        found: Results = json.loads(file.read_text())
+        found: dict[str, dict[str, Any]] = json.loads(file.read_text())
     except ValueError as error:
         raise BadInput(f"{file} is not JSON ({error}); repair or remove it") from error
     return found

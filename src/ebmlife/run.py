@@ -15,6 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ebmlife import build, checkpoint, shards, watch
+from ebmlife.calls import NOTHING, Trust
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput, Diverged, Lost
 from ebmlife.files import sweep, whole
@@ -34,12 +35,12 @@ class Outcome:
     figures: Report | None  # of the last update made
 
 
-def begin(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE) -> Outcome:
-    """A new run in a new folder."""
+def begin(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE, trust: Trust = NOTHING) -> Outcome:
+    """A new run in a new folder; `trust`: the functions that the recipe, or a run that it names, may call."""
     with ranks.together():
         if ranks.first and folder.exists():
             raise BadInput(f"{folder} exists already; choose another --out, or go on with: ebmlife resume {folder}")
-        training = _build(recipe, ranks)  # before anything is written: most mistakes show here
+        training = _build(recipe, ranks, trust)  # before anything is written: most mistakes show here
     with ranks.together():
         if ranks.first:
             _make_folder(folder, recipe)
@@ -55,6 +56,7 @@ def resume(
     from_update: int | None = None,
     console: Console,
     ranks: Ranks = ALONE,
+    trust: Trust = NOTHING,
 ) -> Outcome:
     """Goes on from the newest checkpoint (or that of `from_update`) with the run's recipe, changed by `change`."""
     with _alone(folder, ranks):
@@ -68,7 +70,7 @@ def resume(
                 raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
             changes = differences(validate(state["recipe"]) if state else old, new)
             _check_changes(folder, at, new, changes, allow_changes)
-            training = _build(new, ranks, resumed=state)
+            training = _build(new, ranks, trust, resumed=state)
             if state is not None:
                 saved, device = shards.saved_by(manifest), training.model.device
                 mine = shards.localise(state, place, saved=saved, ranks=ranks, device=device)
@@ -101,10 +103,10 @@ def _split_anew(saved: int, count: int) -> str:
     )
 
 
-def _build(recipe: Recipe, ranks: Ranks, *, resumed: dict[str, Any] | None = None) -> build.Training:
+def _build(recipe: Recipe, ranks: Ranks, trust: Trust, *, resumed: dict[str, Any] | None = None) -> build.Training:
     # Nothing here draws from the global generator, but a user's network may (dropout).
     torch.manual_seed(generator(recipe.seed, build.scope(ranks)).initial_seed() if ranks.count > 1 else recipe.seed)
-    return build.training(recipe, resumed=resumed, ranks=ranks)
+    return build.training(recipe, resumed=resumed, ranks=ranks, trust=trust)
 
 
 def _restore(training: build.Training, state: dict[str, Any], changes: list[str]) -> None:

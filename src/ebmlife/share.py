@@ -1,9 +1,11 @@
 """A run's weights given to others, with a card that says what they are."""
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from ebmlife import build, checkpoint
+from ebmlife.calls import Trust
 from ebmlife.card import model_card
 from ebmlife.hub import Hub, find_hub, parse
 from ebmlife.recipe import as_ebm
@@ -18,6 +20,7 @@ def push(
     license: str | None = None,
     private: bool = False,
     hub: Hub | None = None,
+    trust_code: str | Iterable[str] | Trust = (),
 ) -> str:
     """Uploads the averaged weights of a run as `hf:user/model` and says where they can be seen.
 
@@ -25,7 +28,7 @@ def push(
     """
     repository, _ = parse(name)
     hub = hub or find_hub()
-    model = build.load(run, update=update, device="cpu")
+    model = build.load(run, update=update, device="cpu", trust_code=trust_code)
     at = checkpoint.choose(run, update) or 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"

@@ -1,9 +1,10 @@
 """Who sits an exam: the model of a run, or whatever energy a function of the user's returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,10 +12,11 @@ from torch import Tensor
 
 from ebmlife import build, checkpoint, classifiers, fingerprint, places
 from ebmlife.attacks import checks
-from ebmlife.calls import find_call, is_call
+from ebmlife.calls import NOTHING, Trust, find_call, is_call
 from ebmlife.data import Dataset
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, nearest
+from ebmlife.evaluated import choose
 from ebmlife.exam import digits
 from ebmlife.exam.inception import inception
 from ebmlife.exam.life_cycle import Slope
@@ -39,6 +41,7 @@ class Subject:
     clip: float | None = None
     data: Dataset | Tensor | None = None
     unseen: Callable[[], Dataset | None] = lambda: None  # data like these that the model was not trained on
+    evaluated_on: dict[str, Any] | None = None  # where the data come from
     data_noise: float = 0.0
     features: str = "moments"  # of FEATURES
     classifier: Callable[[Tensor], Tensor] | None = None
@@ -86,6 +89,9 @@ def trained(
     evaluation_temperature: float = 1.0,
     conditional: bool = False,
     device: str = "auto",
+    data: Mapping[str, str] = MappingProxyType({}),  # fields data.* in place of the run's own
+    split: str | None = None,  # the part of the data by its name; None: what the run was trained on
+    trust_code: str | Iterable[str] | Trust = (),
 ) -> Subject:
     """The model of a run, with its data, its step size, and the features that fit its data.
 
@@ -94,13 +100,21 @@ def trained(
     """
     if chains < 2:
         raise BadInput(f"--chains must be at least 2, got {chains}")
-    options = {"averaged": averaged, "device": device, "evaluation_temperature": evaluation_temperature}
-    model = build.load(run, update=update, **options)  # type: ignore[arg-type]
-    recipe = model.recipe
-    data: Dataset = build.DATA.make(recipe.data)
-    begin = _start(start or ("data" if model.generator is None else "generator"), model, data)
+    model = build.load(
+        run,
+        update=update,
+        averaged=averaged,
+        device=device,
+        evaluation_temperature=evaluation_temperature,
+        trust_code=trust_code,
+    )
+    recipe, images = model.recipe, choose(model, data, split, tests=False)
+    begin = _start(start or ("data" if model.generator is None else "generator"), model, images.data)
     is_digits = recipe.data.kind == "digits"
-    newest, rng = checkpoint.choose(places.find(run), update), generator(seed, "exam births", device=model.device)
+    newest, rng = (
+        checkpoint.choose(places.find(run, update=update), update),
+        generator(seed, "exam births", device=model.device),
+    )
     x0 = torch.cat([begin(min(_BIRTHS, chains - born), rng=rng).x for born in range(0, chains, _BIRTHS)])
     energy = _given_noisier(model, x0, rng) if conditional else model.energy
     return Subject(
@@ -109,8 +123,9 @@ def trained(
         {"recipe_hash": recipe.hash, "update": newest, "energy": fingerprint.of_functions(energy)},
         step_size=recipe.langevin.step_size,
         clip=recipe.langevin.clip,
-        data=data,
-        unseen=cache(lambda: _unseen(recipe.data)),
+        data=images.data,
+        evaluated_on=images.about,
+        unseen=cache(lambda: images.data if images.about["trained_on"] is False else _unseen(recipe.data)),
         data_noise=recipe.noise_learned,
         features="digits" if is_digits else "fid" if len(model.shape) == 3 else "moments",
         classifier=(lambda x: digits.digits_classifier()(x.cpu())) if is_digits else None,
@@ -130,9 +145,9 @@ def find_features(name: str, shape: tuple[int, ...]) -> tuple[Features, Features
     return (digits.FEATURES if name == "digits" else PLAIN), None
 
 
-def find_classifier(name: str, x: Tensor) -> Callable[[Tensor], Tensor]:
+def find_classifier(name: str, x: Tensor, *, trust: Trust = NOTHING) -> Callable[[Tensor], Tensor]:
     """The classifier of that name, tried on states like x before hours are spent."""
-    found = classifiers.find(name).to(x.device)
+    found = classifiers.find(name, trust=trust).to(x.device)
     checks.classes(found, x)
     return found
 

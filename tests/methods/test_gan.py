@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ebmlife import build, run
+from ebmlife.calls import Trust
 from ebmlife.data import Batches, InMemory
 from ebmlife.errors import BadInput
 from ebmlife.learner import Learner
@@ -174,11 +175,18 @@ def test_a_function_of_the_users_own_is_a_generator(tmp_path: Path, function: st
     called = {"generator__net__kind": "python", "generator__net__call": f"own_generator:{function}"}
     fields = {"generator.net.width", "generator.net.latent"}
     recipe = small_digits(**called, generator__optimizer="none", drop=fields)
-    run.begin(recipe, tmp_path / "run", console=QUIET)
-    model = build.load(tmp_path / "run")
-    again = run.resume(tmp_path / "run", change=lambda r: r.model_copy(update={"updates": 8}), console=QUIET)
+    name = f"own_generator:{function}"
+    trust = Trust.of(name)
+    run.begin(recipe, tmp_path / "run", console=QUIET, trust=trust)
+    model = build.load(tmp_path / "run", trust_code=name)
+    longer = recipe.model_copy(update={"updates": 8})
+    with pytest.raises(BadInput, match=f"add --trust-code {name}"):
+        run.resume(tmp_path / "run", change=lambda _: longer, console=QUIET)
+    again = run.resume(tmp_path / "run", change=lambda _: longer, console=QUIET, trust=trust)
     assert again.update == 8
-    assert torch.equal(model.sample(3, steps=0), build.load(tmp_path / "run").sample(3, steps=0))
+    with pytest.raises(BadInput, match=f"add --trust-code {name}"):
+        build.load(tmp_path / "run")
+    assert torch.equal(model.sample(3, steps=0), build.load(tmp_path / "run", trust_code=[name]).sample(3, steps=0))
 
 
 @pytest.mark.usefixtures("own")
@@ -194,7 +202,10 @@ def test_generators_that_do_not_fit_are_one_clear_line(function: str, message: s
     called = {"generator__net__kind": "python", "generator__net__call": f"own_generator:{function}"}
     fields = {"generator.net.width", "generator.net.latent"}
     with pytest.raises(BadInput, match=message):
-        build.training(small_digits(**called, generator__optimizer="none", drop=fields))
+        build.training(
+            small_digits(**called, generator__optimizer="none", drop=fields),
+            trust=Trust.of(f"own_generator:{function}"),
+        )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Differences from its print: an image that is wrong before any attack counts as b
 checked too. Both can only lower the accuracy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ebmlife.attacks import checks, losses
 from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.progress import Meter, Watcher
-from ebmlife.attacks.record import NONE, Record, Tally
+from ebmlife.attacks.record import EVALUATED_ON, NONE, Record, Tally
 from ebmlife.attacks.storage import Storage, alone, held, refuse_another
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense import DefendedClassifier, undefended
@@ -42,6 +42,7 @@ def evaluate(
     ids: Sequence[int] | None = None,  # names of the images' random draws; None: 0, 1, 2, ...
     group: int | None = None,  # images that are attacked side by side; None: as many as fill three walks
     folder: Path | str | None = None,
+    evaluated_on: Mapping[str, Any] | None = None,  # where the images come from, for the record
     save_every: float = 10.0,  # seconds
     watch: Watcher = lambda progress: None,
     ranks: Ranks = ALONE,
@@ -68,6 +69,7 @@ def evaluate(
         seed=seed,
         group=group,
         folder=folder,
+        evaluated_on=evaluated_on,
     )
     with alone(folder, ranks):
         with ranks.together(), ranks.leading():
@@ -109,6 +111,7 @@ def _settled(
     seed: int,
     group: int | None,
     folder: Path | str | None,
+    evaluated_on: Mapping[str, Any] | None = None,
 ) -> tuple["_Attack", dict[str, Any]]:
     """The attack, and the settings that it is known by, the size of its groups among them."""
     robust = model if isinstance(model, DefendedClassifier) else undefended(model)
@@ -133,6 +136,8 @@ def _settled(
     at_least(1, "attack", group=group)
     attack = _Attack(robust, threat, steps, step_size, replicas, verify, evaluations, climbed, seed)
     named = attack.settings() | {"loss": losses.name(loss), "group": group} | checks.fingerprints(robust, x, y, ids)
+    if evaluated_on is not None:
+        named[EVALUATED_ON] = dict(evaluated_on)
     if not before or "note" in before:  # some folders are from before there were notes
         named |= checks.notes(robust, x)
     if robust.gradient.known_noise and before:

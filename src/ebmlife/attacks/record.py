@@ -14,6 +14,7 @@ from ebmlife.distributed import Ranks
 
 _ATTACKED = ("images", "threat", "radius")
 _WALKED = ("model", "langevin_step_size", "langevin_clip", "average")
+EVALUATED_ON = "evaluated_on"  # describes the images, which `images` is the fingerprint of
 NONE = -1  # in place of a prediction that was not made, or of a step that did not come
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ebmlife import checkpoint
-from ebmlife.attacks.record import Record, Tally, differences
+from ebmlife.attacks.record import EVALUATED_ON, Record, Tally, differences
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.files import remove, sweep, whole
@@ -30,7 +30,8 @@ def held(folder: Path | str | None) -> dict[str, Any]:
 def refuse_another(folder: Path | str | None, settings: dict[str, Any]) -> None:
     """BadInput unless the folder holds the attack of these settings, or none."""
     before = held(folder)
-    said = differences(before, settings, {*before, *settings}) if before else ""
+    # Images are known by their fingerprint; older attacks do not say where theirs come from.
+    said = differences(before, settings, {*before, *settings} - {EVALUATED_ON}) if before else ""
     if said:
         raise BadInput(f"{folder} holds another attack ({said}); choose another folder")
 

@@ -4,6 +4,7 @@ Each method has a module here with three functions, or an object with them: `res
 makes all that a run needs, `model` makes a trained model of a run's state. The kinds of parts are in `parts`.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,10 +16,12 @@ from ebmlife.build import ebm, gan
 from ebmlife.build.classifier import Classifier
 from ebmlife.build.ebm import energy_of, networks, self_contained
 from ebmlife.build.flow import Flow
-from ebmlife.build.parts import CHAINS, DATA, GENERATORS, NETS, STARTS, find_device, fit_weights, test_part
+from ebmlife.build.parts import CHAINS, DATA, GENERATORS, NETS, STARTS, find_device, fit_weights
 from ebmlife.build.recovery import Recovery
 from ebmlife.build.score import Score
+from ebmlife.build.splits import test_part
 from ebmlife.build.training import Training, scope
+from ebmlife.calls import NOTHING, Trust
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.model import Model
@@ -46,9 +49,16 @@ __all__ = [
 
 class _Method(Protocol):
     def resolve(self, recipe: Any) -> Recipe: ...
-    def training(self, recipe: Any, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training: ...
+    def training(self, recipe: Any, *, resumed: dict[str, Any] | None, ranks: Ranks, trust: Trust) -> Training: ...
     def model(
-        self, recipe: Any, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
+        self,
+        recipe: Any,
+        state: dict[str, Any],
+        *,
+        averaged: bool,
+        shape: tuple[int, ...],
+        device: torch.device,
+        trust: Trust,
     ) -> Model: ...
 
 
@@ -67,10 +77,12 @@ def resolve(recipe: Recipe) -> Recipe:
     return _METHODS[recipe.method].resolve(recipe)
 
 
-def training(recipe: Recipe, *, resumed: dict[str, Any] | None = None, ranks: Ranks = ALONE) -> Training:
+def training(
+    recipe: Recipe, *, resumed: dict[str, Any] | None = None, ranks: Ranks = ALONE, trust: Trust = NOTHING
+) -> Training:
     """All that a run needs, or a rank's share of it; `resumed`: the checkpoint that weights will come from, instead of
-    from other runs."""
-    return _METHODS[recipe.method].training(recipe, resumed=resumed, ranks=ranks)
+    from other runs; `trust`: the functions that the recipe, or a run that it names, may call."""
+    return _METHODS[recipe.method].training(recipe, resumed=resumed, ranks=ranks, trust=trust)
 
 
 def load(
@@ -80,14 +92,16 @@ def load(
     averaged: bool = True,
     device: str = "auto",
     evaluation_temperature: float = 1.0,
+    trust_code: str | Iterable[str] | Trust = (),
 ) -> Model:
     """The model of a run, at its newest checkpoint or the one of an update; `averaged=False`: the raw weights.
 
     `run` is its folder, 'zoo:NAME' for one that comes with the package, or 'hf:user/model' for one on the hub.
     `evaluation_temperature` divides the learned energy and its prior, but not the Gaussian term: 1.005 and 1.01 are
-    what the paper's authors sample their longrun models at.
+    what the paper's authors sample their longrun models at. A model may name a function of its maker's as its
+    generator; it is called only if `trust_code` repeats that name ('package.module:function').
     """
-    folder = places.find(run)
+    trust, folder = Trust.of(trust_code), places.find(run, update=update)
     at = checkpoint.choose(folder, update)
     if at is None:
         raise BadInput(f"{folder} holds no checkpoint; expected the folder of a run, as `ebmlife train --out` makes it")
@@ -97,7 +111,7 @@ def load(
     recipe, shape = resolve(validate(state["recipe"])), tuple(state["shape"])
     make = _METHODS[recipe.method].model
     try:
-        model = make(recipe, state, averaged=averaged, shape=shape, device=find_device(device))
+        model = make(recipe, state, averaged=averaged, shape=shape, device=find_device(device), trust=trust)
         return model if evaluation_temperature == 1 else _tempered(model, evaluation_temperature)
     except BadInput as error:
         raise BadInput(f"{folder}: {error}") from error

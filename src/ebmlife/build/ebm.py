@@ -21,6 +21,7 @@ from ebmlife.build.parts import (
     make_networks,
 )
 from ebmlife.build.training import Training, frozen_or_learned, scope, weights_of
+from ebmlife.calls import NOTHING, Trust
 from ebmlife.chains import Chains
 from ebmlife.data import Batches, Dataset
 from ebmlife.distributed import Ranks
@@ -52,20 +53,21 @@ def resolve(recipe: EBMRecipe) -> EBMRecipe:
     return recipe.model_copy(update=parts)
 
 
-def training(recipe: EBMRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training:
+def training(recipe: EBMRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks, trust: Trust) -> Training:
     _check_sizes(recipe, ranks)
     device = find_device(recipe.device)
     with ranks.leading():
         dataset: Dataset = DATA.make(recipe.data)
-    prior = find_prior(recipe, dataset.shape, device, resumed)
+    prior = find_prior(recipe, dataset.shape, device, resumed, trust=trust)
     streams = Streams(recipe.seed, device=device, scope=scope(ranks))
-    net, maker = networks(recipe if resumed is None else self_contained(recipe), dataset.shape, device)
+    whole = recipe if resumed is None else self_contained(recipe)
+    net, maker = networks(whole, dataset.shape, device, trust=trust)
     ebm = learner(net, recipe.optimizer, ranks)
     options = recipe.generator.optimizer if recipe.generator else None
     if maker and options and ranks.count > 1:
         share_batch_norm(maker, ranks)
     generator = learner(maker.train(), options, ranks) if maker and options else None
-    start: Start = STARTS.make(recipe.start, shape=dataset.shape, dataset=dataset, generator=maker)
+    start: Start = STARTS.make(recipe.start, shape=dataset.shape, dataset=dataset, generator=maker, trust=trust)
     shared = _shared(recipe.chains, ranks)
     chains: Chains = CHAINS.make(shared, start=start, walk=_walk(recipe, streams), streams=streams)
     whose = ranks.part(recipe.batch)
@@ -83,7 +85,7 @@ def training(recipe: EBMRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks)
         average=ranks.average,
     )
     averaged = generator.ema.eval() if generator else maker
-    model = _model(recipe, ebm.ema, averaged, prior, dataset.shape, device, lambda: dataset)
+    model = _model(recipe, ebm.ema, averaged, prior, dataset.shape, device, lambda: dataset, trust)
     return Training(trainer, streams, model, frozen_generator=None if generator else maker)
 
 
@@ -113,27 +115,36 @@ def _balance(recipe: EBMRecipe, shape: tuple[int, ...]) -> float:
     return 2 * sqrt(prod(shape)) / recipe.langevin.step_size
 
 
-def networks(recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device) -> tuple[nn.Module, nn.Module | None]:
+def networks(
+    recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device, *, trust: Trust = NOTHING
+) -> tuple[nn.Module, nn.Module | None]:
     """The energy and the generator, in eval mode, with the weights that the recipe's seed or another run gives them."""
     if recipe.generator is None:
         (net,) = make_networks((NETS, recipe.net), seed=recipe.seed, shape=shape, device=device)
         return net, None
     chosen = (NETS, recipe.net), (GENERATORS, recipe.generator.net)
-    net, maker = make_networks(*chosen, seed=recipe.seed, shape=shape, device=device)
+    net, maker = make_networks(*chosen, seed=recipe.seed, shape=shape, device=device, trust=trust)
     if recipe.generator.run is not None:
-        fit_weights(maker, other_generator(recipe.generator.run), f"the generator of {recipe.generator.run}")
+        weights = other_generator(recipe.generator.run, trust=trust)
+        fit_weights(maker, weights, f"the generator of {recipe.generator.run}")
     return net, maker
 
 
 def model(
-    recipe: EBMRecipe, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
+    recipe: EBMRecipe,
+    state: dict[str, Any],
+    *,
+    averaged: bool,
+    shape: tuple[int, ...],
+    device: torch.device,
+    trust: Trust,
 ) -> Model:
-    net, maker = networks(self_contained(recipe), shape, device)
+    net, maker = networks(self_contained(recipe), shape, device, trust=trust)
     fit_weights(net, weights_of(state["trainer"]["ebm"], averaged=averaged), "the checkpoint")
     if maker is not None:
         fit_weights(maker, frozen_or_learned(state, averaged=averaged), "the checkpoint")
     prior = restored_prior(state, shape, device)
-    return _model(recipe, net, maker, prior, shape, device, lambda: DATA.make(recipe.data))
+    return _model(recipe, net, maker, prior, shape, device, lambda: DATA.make(recipe.data), trust)
 
 
 def self_contained(recipe: EBMRecipe) -> EBMRecipe:
@@ -151,8 +162,9 @@ def _model(
     shape: tuple[int, ...],
     device: torch.device,
     dataset: Callable[[], Dataset],
+    trust: Trust,
 ) -> Model:
-    start = deferred(STARTS, recipe.start, dataset, shape=shape, generator=maker)
+    start = deferred(STARTS, recipe.start, dataset, shape=shape, generator=maker, trust=trust)
     return Model(net, energy_of(net, recipe, prior), maker, start, recipe, shape, device, prior)
 
 

@@ -19,6 +19,7 @@ from ebmlife.build.parts import (
     make_networks,
 )
 from ebmlife.build.training import Training, check_alone, weights_of
+from ebmlife.calls import Trust
 from ebmlife.data import Batches, Dataset
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
@@ -36,15 +37,16 @@ def resolve(recipe: GANRecipe) -> GANRecipe:
     return recipe.model_copy(update={**parts, "generator": generator})
 
 
-def training(recipe: GANRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training:
+def training(recipe: GANRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks, trust: Trust) -> Training:
     check_alone(recipe, ranks)
     assert recipe.generator.optimizer is not None
     device = find_device(recipe.device)
     dataset: Dataset = DATA.make(recipe.data)
     streams = Streams(recipe.seed, device=device)
-    net, maker = _networks(recipe, dataset.shape, device)
+    net, maker = _networks(recipe, dataset.shape, device, trust)
     if recipe.generator.run is not None and resumed is None:
-        fit_weights(maker, other_generator(recipe.generator.run), f"the generator of {recipe.generator.run}")
+        weights = other_generator(recipe.generator.run, trust=trust)
+        fit_weights(maker, weights, f"the generator of {recipe.generator.run}")
     discriminator, generator = (
         learner(net.train(), recipe.optimizer),
         learner(maker.train(), recipe.generator.optimizer),
@@ -59,21 +61,29 @@ def training(recipe: GANRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks)
         device=device,
     )
     averaged = discriminator.ema.eval(), generator.ema.eval()
-    return Training(trainer, streams, _model(recipe, *averaged, dataset.shape, device, lambda: dataset))
+    return Training(trainer, streams, _model(recipe, *averaged, dataset.shape, device, lambda: dataset, trust))
 
 
 def model(
-    recipe: GANRecipe, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
+    recipe: GANRecipe,
+    state: dict[str, Any],
+    *,
+    averaged: bool,
+    shape: tuple[int, ...],
+    device: torch.device,
+    trust: Trust,
 ) -> Model:
-    net, maker = _networks(recipe, shape, device)
+    net, maker = _networks(recipe, shape, device, trust)
     for network, learned in ((net, "discriminator"), (maker, "generator")):
         fit_weights(network, weights_of(state["trainer"][learned], averaged=averaged), "the checkpoint")
-    return _model(recipe, net, maker, shape, device, lambda: DATA.make(recipe.data))
+    return _model(recipe, net, maker, shape, device, lambda: DATA.make(recipe.data), trust)
 
 
-def _networks(recipe: GANRecipe, shape: tuple[int, ...], device: torch.device) -> tuple[nn.Module, nn.Module]:
+def _networks(
+    recipe: GANRecipe, shape: tuple[int, ...], device: torch.device, trust: Trust
+) -> tuple[nn.Module, nn.Module]:
     chosen = (DISCRIMINATORS, recipe.net), (GENERATORS, recipe.generator.net)
-    net, maker = make_networks(*chosen, seed=recipe.seed, shape=shape, device=device)
+    net, maker = make_networks(*chosen, seed=recipe.seed, shape=shape, device=device, trust=trust)
     return net, maker
 
 
@@ -84,6 +94,7 @@ def _model(
     shape: tuple[int, ...],
     device: torch.device,
     dataset: Callable[[], Dataset],
+    trust: Trust,
 ) -> Model:
-    start = deferred(STARTS, recipe.start, dataset, shape=shape, generator=maker)
+    start = deferred(STARTS, recipe.start, dataset, shape=shape, generator=maker, trust=trust)
     return Model(net, CriticEnergy(net), maker, start, recipe, shape, device)

@@ -10,19 +10,20 @@ from torch import Tensor, nn
 
 from ebmlife import checkpoint, places, recipes
 from ebmlife.build.parts import NETS, of_image
+from ebmlife.calls import Trust
 from ebmlife.errors import BadInput
 from ebmlife.model import Model
 from ebmlife.prior import FixedPrior, restored
 from ebmlife.recipe import EBMRecipe, Part, as_ebm
 
 
-def other_model(field: str, run: str, *, instead: str = "") -> Model:
+def other_model(field: str, run: str, *, trust: Trust, instead: str = "") -> Model:
     """The model of the run that a field names; `instead`: what else can be done where there is none."""
     from ebmlife.build import load  # of the package around: a run may name another
 
     if checkpoint.choose(places.find(run), None) is None:
         raise BadInput(f"{field} {run} holds no checkpoint; make it first: {_command(run)}{instead}")
-    return load(run)
+    return load(run, trust_code=trust)
 
 
 def _command(run: str) -> str:
@@ -35,7 +36,7 @@ def _command(run: str) -> str:
     return f"ebmlife train RECIPE --out {run}"
 
 
-def other_generator(origin: str) -> dict[str, Tensor]:
+def other_generator(origin: str, *, trust: Trust) -> dict[str, Tensor]:
     """The weights of another run's generator, or those in a file."""
     if origin.endswith(".safetensors"):
         try:
@@ -44,21 +45,21 @@ def other_generator(origin: str) -> dict[str, Tensor]:
         except (OSError, SafetensorError) as error:
             raise BadInput(f"generator.run {origin}: cannot be read as safetensors ({error})") from error
     instead = "; or begin with data: --start.kind data --generator none"
-    other = other_model("generator.run", origin, instead=instead).generator
+    other = other_model("generator.run", origin, trust=trust, instead=instead).generator
     if other is None:
         raise BadInput(f"generator.run {origin} has no generator; name a run that has one")
     return other.state_dict()
 
 
 def find_prior(
-    recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device, saved: dict[str, Any] | None
+    recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device, saved: dict[str, Any] | None, *, trust: Trust
 ) -> FixedPrior | None:
     """The averaged energy of the run that the recipe names as its prior, or what a checkpoint saved of it."""
     if recipe.prior is None:
         return None
     if saved is not None and saved["recipe"].get("prior") == recipe.prior.model_dump(mode="json"):
         return restored_prior(saved, shape, device)
-    model = other_model("prior.run", recipe.prior.run)
+    model = other_model("prior.run", recipe.prior.run, trust=trust)
     if model.prior is not None:
         raise BadInput(f"prior.run {recipe.prior.run} has a prior of its own; name a run without one")
     if model.shape != shape:

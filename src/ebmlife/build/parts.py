@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ebmlife.calls import find_call
+from ebmlife.calls import NOTHING, Trust
 from ebmlife.chains import Fresh, Maturing, Persistent
 from ebmlife.data import (
     Dataset,
@@ -52,9 +52,25 @@ def _cifar10(
 
 
 def _folder(
-    *, folder: str, size: int, channels: int = 3, source: str | None = None, crop: float | None = None
+    *,
+    folder: str,
+    size: int,
+    channels: int = 3,
+    source: str | None = None,
+    crop: float | None = None,
+    labels: str | None = None,
+    held_out: float | None = None,
+    train: bool | None = None,
 ) -> Dataset:
-    return _images(_fetched(source or "", folder, source is not None), size=size, channels=channels, crop=crop)
+    return _images(
+        _fetched(source or "", folder, source is not None),
+        size=size,
+        channels=channels,
+        crop=crop,
+        labels=labels,
+        held_out=held_out,
+        train=train,
+    )
 
 
 def _fetched(name: str, place: str, wanted: bool) -> Path:
@@ -62,14 +78,16 @@ def _fetched(name: str, place: str, wanted: bool) -> Path:
     return download(name, path) if wanted and not path.exists() else path
 
 
-def _coarse(dataset: Dataset, shape: tuple[int, ...], *, size: int = 4, run: str | None = None) -> Coarse:
+def _coarse(
+    dataset: Dataset, shape: tuple[int, ...], *, size: int = 4, run: str | None = None, trust: Trust = NOTHING
+) -> Coarse:
     """From data averaged to `size`, or from the samples of a model that was trained at a lower resolution."""
     from ebmlife.build import load  # of the package around: a run may name another
 
     at_least(1, "start", size=size)
     if run is None:
         return Coarse(Shrunk(FromData(dataset), size=size), shape)
-    model = load(run)
+    model = load(run, trust_code=trust)
     steps, step_size = model.recipe.sampling_steps, model.recipe.langevin.step_size
     return Coarse(Walked(model.start, model.energy, steps=steps, step_size=step_size), shape)
 
@@ -77,9 +95,9 @@ def _coarse(dataset: Dataset, shape: tuple[int, ...], *, size: int = 4, run: str
 class _Called(nn.Module):
     """A generator of the user's own: what package.module:function returns, from latents (B, latent) to images."""
 
-    def __init__(self, shape: tuple[int, ...], *, call: str) -> None:
+    def __init__(self, shape: tuple[int, ...], *, call: str, trust: Trust = NOTHING) -> None:
         super().__init__()
-        self.maker = find_call(call)()
+        self.maker = trust.find(call, "generator.net.call")()
         if not callable(self.maker) or not isinstance(getattr(self.maker, "latent", None), int):
             raise BadInput(f"{call} must return a generator: callable, with its number of inputs as `latent`")
         self.latent: int = self.maker.latent
@@ -107,15 +125,6 @@ DATA = Kinds(
     },
 )
 
-
-def test_part(chosen: Part) -> tuple[Dataset, bool]:
-    """The part of a run's data that is for tests, or all of it, and whether the run was trained on that too."""
-    if not DATA.wants(chosen, "train"):
-        return DATA.make(chosen), True
-    other = type(chosen).model_validate({"kind": chosen.kind, **chosen.options, "train": False})
-    return DATA.make(other), chosen.options.get("train") is not True
-
-
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
 NETS = Kinds(
     "net",
@@ -135,7 +144,7 @@ GENERATORS = Kinds(
         "perceptron": PerceptronGenerator,
         "python": _Called,
     },
-    _OF_IMAGE,
+    _OF_IMAGE | {"trust"},
 )
 DISCRIMINATORS = Kinds("net", {"sngan": SNGANDiscriminator}, _OF_IMAGE)
 CLASSIFIERS = Kinds("net", {"wide-resnet": WideResNet, "resnet": CIFARResNet}, _OF_IMAGE)
@@ -150,7 +159,7 @@ STARTS = Kinds(
         "augmented": Augmented,
         "coarse": _coarse,
     },
-    frozenset({"shape", "dataset", "generator"}),
+    frozenset({"shape", "dataset", "generator", "trust"}),
 )
 CHAINS = Kinds(
     "chains",
@@ -172,7 +181,7 @@ _OPTIMIZERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
 
 
 def make_networks(
-    *chosen: tuple[Kinds, Part], seed: int, shape: tuple[int, ...], device: torch.device
+    *chosen: tuple[Kinds, Part], seed: int, shape: tuple[int, ...], device: torch.device, trust: Trust = NOTHING
 ) -> list[nn.Module]:
     """Networks for states of that shape, in eval mode, with the weights that the seed gives them."""
     given = of_image(shape)
@@ -181,7 +190,7 @@ def make_networks(
             raise BadInput(f"{kinds.field} {net.kind!r} needs images, got states of shape {shape}; use 'perceptron'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator(seed, "weights").initial_seed())
-        return [kinds.make(net, **given).to(device).eval() for kinds, net in chosen]
+        return [kinds.make(net, trust=trust, **given).to(device).eval() for kinds, net in chosen]
 
 
 def of_image(shape: tuple[int, ...]) -> dict[str, Any]:

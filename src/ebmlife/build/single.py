@@ -9,6 +9,7 @@ from torch import nn
 
 from ebmlife.build.parts import DATA, STARTS, deferred, find_device, fit_weights, learner, make_networks
 from ebmlife.build.training import Training, check_alone, weights_of
+from ebmlife.calls import Trust
 from ebmlife.data import Batches, Dataset
 from ebmlife.distributed import Ranks
 from ebmlife.energy import Energy
@@ -48,22 +49,29 @@ class Single(ABC, Generic[R]):
         parts = {kinds.field: kinds.resolve(getattr(recipe, kinds.field)) for kinds in (DATA, self.nets, self.starts)}
         return recipe.model_copy(update=parts)
 
-    def training(self, recipe: R, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training:
+    def training(self, recipe: R, *, resumed: dict[str, Any] | None, ranks: Ranks, trust: Trust) -> Training:
         check_alone(recipe, ranks)
         device = find_device(recipe.device)
         dataset: Dataset = DATA.make(recipe.data)
         streams = Streams(recipe.seed, device=device)
         learned = learner(self.network(recipe, dataset.shape, device).train(), recipe.optimizer)
         trainer = self.trainer(recipe, dataset, learned, streams)
-        model = self._model(recipe, learned.ema.eval(), dataset.shape, device, lambda: dataset)
+        model = self._model(recipe, learned.ema.eval(), dataset.shape, device, lambda: dataset, trust)
         return Training(trainer, streams, model)
 
     def model(
-        self, recipe: R, state: dict[str, Any], *, averaged: bool, shape: tuple[int, ...], device: torch.device
+        self,
+        recipe: R,
+        state: dict[str, Any],
+        *,
+        averaged: bool,
+        shape: tuple[int, ...],
+        device: torch.device,
+        trust: Trust,
     ) -> Model:
         net = self.network(recipe, shape, device)
         fit_weights(net, weights_of(state["trainer"][self.learner], averaged=averaged), "the checkpoint")
-        return self._model(recipe, net, shape, device, lambda: DATA.make(recipe.data))
+        return self._model(recipe, net, shape, device, lambda: DATA.make(recipe.data), trust)
 
     def _model(
         self,
@@ -72,9 +80,10 @@ class Single(ABC, Generic[R]):
         shape: tuple[int, ...],
         device: torch.device,
         dataset: Callable[[], Dataset],
+        trust: Trust,
     ) -> Model:
         maker = self.generator(net)
-        given = {"shape": shape, "generator": maker, **self.for_start(recipe, net)}
+        given = {"shape": shape, "generator": maker, "trust": trust, **self.for_start(recipe, net)}
         start = deferred(self.starts, recipe.start, dataset, **given)
         return Model(net, self.energy(recipe, net), maker, start, recipe, shape, device)
 

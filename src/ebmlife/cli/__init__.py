@@ -19,7 +19,7 @@ from ebmlife.cli import (
     streams,
     training,
 )
-from ebmlife.cli.parsing import Parser, adder, changed_fields
+from ebmlife.cli.parsing import Parser, adder, changed_fields, trusted, unknown
 from ebmlife.distributed import ALONE, Ranks, join
 from ebmlife.errors import BadInput, Diverged, Lost, nearest
 
@@ -95,10 +95,11 @@ def _one_line(error: Exception) -> str:
 def _dispatch(words: list[str], ranks: Ranks) -> int:
     with ranks.together():
         options, rest = _parser().parse_known_args(words)
-        if rest and not options.takes_fields:
+        if (strange := unknown(rest, options.takes_fields)) is not None:
             known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]
-            raise BadInput(f"unknown argument {rest[0]!r}{nearest(rest[0], known)}")
+            raise BadInput(f"unknown argument {strange!r}{nearest(strange, known)}")
         changes = changed_fields(rest)
+        options.trust = trusted(options, changes)
     if not ranks.first and not options.shared:
         return 0
     options.ranks = ranks

@@ -10,21 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from torch import Tensor, nn
 
-from ebmlife import attacks, build, classifiers, pictures, places
+from ebmlife import attacks, classifiers, pictures, places
 from ebmlife.attacks.threat import Threat, length
+from ebmlife.cli import images
 from ebmlife.cli.defending import add_model_options, load_model, make_purifier
 from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weights
 from ebmlife.defense import AVERAGES, DefendedClassifier
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
+from ebmlife.evaluated import Images
 from ebmlife.files import whole
 from ebmlife.gradients import Fixed, Gradient, Smooth, Transfer, attacked_through, find
-from ebmlife.model import Model
 from ebmlife.randomness import mixed
 
 UNDEFENDED = "undefended"
@@ -35,7 +35,7 @@ _CLASSES = {"digits": 10, "cifar10": 10}  # kinds of data of which all classes a
 
 
 def register(command: Command) -> None:
-    attack = command("attack", _attack, "attack a classifier that a run's energy defends", shared=True)
+    attack = command("attack", _attack, "attack a classifier that a run's energy defends", fields="data", shared=True)
     attack.add_argument("folder", type=Path, metavar="RUN")
     attack.add_argument("--classifier", required=True, help="its name, such as timm:NAME or package.module:function")
     attack.add_argument("--threat", help="norm and radius in pixels of [0, 1]: linf:8/255 or l2:0.5")
@@ -59,6 +59,8 @@ def register(command: Command) -> None:
     attack.add_argument(
         "--average", choices=AVERAGES, help="what is averaged over the chains of an image (default: logits)"
     )
+    attack.add_argument("--on-training-data", action="store_true", help="attack images that the run was trained on")
+    images.declare(attack, default="test, where the data have one")
     add_model_options(attack)
     add_weights_options(attack, also=f", and of classifiers of ImageNet --average {AUTHORS_IMAGENET}")
 
@@ -114,9 +116,12 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
         plan, model = _plan(options), load_model(options, averaged=not raw_weights(options))
-        classifier = classifiers.find(options.classifier).to(model.device)
-        x, y = (values.to(model.device) for values in _test_images(model, plan.n, quiet=not ranks.first))
-        _check_classes(model.recipe.data.kind, classifier, x)
+        classifier = classifiers.find(options.classifier, trust=options.trust).to(model.device)
+        chosen = images.find(model, options, changes, tests=True)
+        x, y = (values.to(model.device) for values in _test_images(chosen, plan.n))
+        noted = images.refuse_training_images(chosen, len(x), options)
+        plan.attack["evaluated_on"] = chosen.about
+        _check_classes(chosen.part.kind, classifier, x)
         average = _average(options, classifier, x)
         out = options.out or _folder(options, plan, average)
         defences = {
@@ -133,7 +138,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         suspect = _suspect(defences)
         if options.masking:
             attacks.checks.masking(defences[suspect], x)
-    for line in attacks.record.notes(settings.values()) if ranks.first else ():
+    for line in (*attacks.record.notes(settings.values()), *([noted] if noted else [])) if ranks.first else ():
         print(line)
     evaluate = partial(_watched, x=x, y=y, plan=plan, out=out, ranks=ranks)
     try:
@@ -150,6 +155,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         _draw(records, out)
         longest = _longest(defences)
         _show(records[longest], defences[longest], x, seed=options.seed, out=out, name=longest)
+        print(f"attacked: {len(x)} of {chosen}")
         print(f"records and plots: {out}")
     return 0
 
@@ -196,16 +202,13 @@ def _folder(options: argparse.Namespace, plan: _Plan, average: str) -> Path:
     return places.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", name)
 
 
-def _test_images(model: Model, n: int | None, *, quiet: bool) -> tuple[Tensor, Tensor]:
-    data, seen = build.test_part(model.recipe.data)
+def _test_images(chosen: Images, n: int | None) -> tuple[Tensor, Tensor]:
+    data = chosen.data
     if data.labels is None:
-        raise BadInput("the run's data have no labels; an attack needs a data set with classes")
+        raise BadInput("the data have no labels, and an attack needs classes; see --data.labels in docs/defense.md")
     if n is not None and not 1 <= n <= len(data):
         raise BadInput(f"--n {n}: there are {len(data)} test images")
-    if seen and not quiet:
-        print("note: the run was trained on these images too")
-    # Spread over all of them: images often come class by class.
-    rows = torch.linspace(0, len(data) - 1, min(100, len(data)) if n is None else n).round().long()
+    rows = chosen.spread(100 if n is None else n)
     return data.take(rows), data.labels[rows]
 
 

@@ -1,6 +1,7 @@
 """`ebmlife purify`, and what it shares with `ebmlife attack`."""
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ebmlife import build, pictures
+from ebmlife import build, checkpoint, fingerprint, pictures, places
+from ebmlife.cli import images
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.data.dataset import from_bytes
 from ebmlife.data.folder import decode
@@ -20,17 +22,20 @@ from ebmlife.model import Model
 from ebmlife.randomness import mixed
 
 _STRIP = 16  # images of a strip
+_IMAGES = 16  # of a data set, where no number is asked for
 
 
 def register(command: Command) -> None:
-    purify = command("purify", _purify, "clean image files by Langevin steps on a run's energy")
+    purify = command("purify", _purify, "clean images by Langevin steps on a run's energy", fields="data")
     purify.add_argument("folder", type=Path, metavar="RUN")
-    purify.add_argument("files", type=Path, nargs="+", metavar="FILES")
+    purify.add_argument("files", type=Path, nargs="*", metavar="FILES")
     purify.add_argument("--out", type=Path, required=True, help="a new folder for the cleaned images")
     purify.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
     purify.add_argument(
         "--strip", action="store_true", help=f"strip.png too: the first {_STRIP} images, a row for each, growing old"
     )
+    purify.add_argument("--n", type=int, help=f"without FILES: images of the data (default: {_IMAGES})")
+    images.declare(purify, default="test, where the data have one; asked for, it takes the place of FILES")
     add_model_options(purify)
     add_weights_options(purify)
 
@@ -42,7 +47,13 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def load_model(options: argparse.Namespace, *, averaged: bool = True) -> Model:
-    model = build.load(options.folder, update=options.update, averaged=averaged, device=options.device)
+    model = build.load(
+        options.folder,
+        update=options.update,
+        averaged=averaged,
+        device=options.device,
+        trust_code=options.trust,
+    )
     if len(model.shape) != 3:
         raise BadInput(f"{options.folder} is a model of states of shape {model.shape}; expected one of images")
     return model
@@ -60,10 +71,9 @@ def make_purifier(model: Model, steps: int | None, **options: Any) -> Purifier:
 
 def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = load_model(options, averaged=not raw_weights(options))
-    names = _names(options.files, options.out)
     purifier = make_purifier(model, options.steps)
-    x = torch.stack([_decoded(file, model) for file in options.files]).to(model.device)
-    _note_sizes(options.files, model.shape[1])
+    names, x, about = _inputs(model, options, changes)
+    x = x.to(model.device)
     seeds = [mixed(options.seed, f"purify/{i}") for i in range(len(x))]
     purified = purifier(x, seeds=seeds)
     with whole(options.out) as unfinished:
@@ -72,12 +82,35 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
             pictures.image(image).save(unfinished / name)
         if options.strip:
             _strip(purifier, x[:_STRIP], seeds[:_STRIP]).save(unfinished / "strip.png")
+        at = checkpoint.choose(places.find(options.folder, update=options.update), options.update)
+        told = {"recipe_hash": model.recipe.hash, "update": at, "steps": purifier.steps, "seed": options.seed, **about}
+        (unfinished / "purified.json").write_text(json.dumps(told, indent=1))
     print(f"{len(x)} images after {purifier.steps} Langevin steps: {options.out}")
     if options.strip:
         if len(x) > _STRIP:
             print(f"note: the strip is of the first {_STRIP} images")
         print(f"strip at steps {', '.join(map(str, _marks(purifier.steps)))}: {options.out / 'strip.png'}")
     return 0
+
+
+def _inputs(
+    model: Model, options: argparse.Namespace, changes: dict[str, str]
+) -> tuple[list[str], Tensor, dict[str, Any]]:
+    """Names of the cleaned images, the images, and what the record says of them."""
+    if images.typed(options, changes) == bool(options.files):
+        raise BadInput("purify takes image FILES, or images of a data set (--split test, --data.folder FOLDER)")
+    if options.files:
+        names = _names(options.files, options.out)
+        x = torch.stack([_decoded(file, model) for file in options.files])
+        _note_sizes(options.files, model.shape[1])
+        return names, x, {"files": [str(file) for file in options.files], "fingerprint": fingerprint.of_tensors(x)}
+    chosen = images.find(model, options, changes, tests=True)
+    if options.n is not None and not 1 <= options.n <= len(chosen.data):
+        raise BadInput(f"--n {options.n}: there are {len(chosen.data)} images")
+    rows = chosen.spread(options.n or _IMAGES)
+    names = _names([Path(f"{row:06d}") for row in rows.tolist()], options.out)
+    print(f"purified: {len(rows)} of {chosen}")
+    return names, chosen.data.take(rows), {"rows": rows.tolist(), "evaluated_on": chosen.about}
 
 
 def _names(files: Sequence[Path], out: Path) -> list[str]:

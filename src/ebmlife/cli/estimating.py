@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ebmlife import build, recipes
+from ebmlife.calls import Trust
 from ebmlife.cli.parsing import Command, counts
 from ebmlife.errors import BadInput
 from ebmlife.estimate import Estimate, estimate
@@ -38,12 +39,12 @@ def _estimate(options: argparse.Namespace, changes: dict[str, str]) -> int:
         raise BadInput(f"--link takes GB/s above 0, not {options.link}")
     if options.measure and options.rate not in MEASURED:
         raise BadInput(f"--measure compares with what was measured here: add --rate {' or --rate '.join(MEASURED)}")
-    estimates = [estimate(recipe, devices=n) for n in counts(options.devices, "--devices")]
+    estimates = [estimate(recipe, devices=n, trust=options.trust) for n in counts(options.devices, "--devices")]
     rate, stated = find_rate(options.rate, recipe)
     console = Console()
     console.print(_table(recipe, estimates, rate, stated, options.link * 1e9))
     if options.measure:
-        _measure(recipe, options.rate, console)
+        _measure(recipe, options.rate, console, options.trust)
     return 0
 
 
@@ -69,12 +70,12 @@ def _gigabytes(count: float) -> str:
     return f"{count / 1e9:,.3g} GB"
 
 
-def _measure(recipe: EBMRecipe, rate: str, console: Console, *, updates: int = 3) -> None:
+def _measure(recipe: EBMRecipe, rate: str, console: Console, trust: Trust, *, updates: int = 3) -> None:
     """Real updates and the rate, in turns and in seconds of the processor: neither a machine that slows down nor
     other programs on it count. (On a GPU the processor's seconds mean nothing: there, by the clock.)"""
     clock = time.perf_counter if build.find_device(recipe.device).type == "cuda" else time.process_time
-    guess, measured = estimate(recipe), meter(rate, recipe, clock=clock)
-    trainer = build.training(build.self_contained(recipe)).trainer
+    guess, measured = estimate(recipe, trust=trust), meter(rate, recipe, clock=clock)
+    trainer = build.training(build.self_contained(recipe), trust=trust).trainer
     trainer.step()  # compiles, allocates
     ratios = []
     for _ in range(updates):

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 from ebmlife import checkpoint, fingerprint, places
-from ebmlife.cli import energies
+from ebmlife.cli import energies, images
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.distributed import Ranks
 from ebmlife.energy import Energy
@@ -46,12 +46,13 @@ _OF_RUNS = {  # what a function decides itself, and what stands for "not asked"
     "device": "auto",
     "evaluation_temperature": 1.0,
     "conditional": False,
+    "split": None,
 }
 
 
 def register(command: Command) -> None:
     about = "let a model's chains grow old, and say for how long they stay like the data"
-    exam = command("exam", _exam, about, shared=True)
+    exam = command("exam", _exam, about, fields="data", shared=True)
     exam.add_argument(
         "target",
         help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
@@ -86,13 +87,14 @@ def register(command: Command) -> None:
         action="store_true",
         help="of recovery likelihood: every chain is given a noisier image of its start, as in training",
     )
+    images.declare(exam, default="what was trained on")
     energies.declare(exam)
 
 
 def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
-        out, subject = _folder(options), _subject(options)
+        out, subject = _folder(options), _subject(options, changes)
         energies.check(subject, options)
         step_size = subject.step_size if options.step_size is None else options.step_size
         check(subject.energy, subject.x0, subject.data, steps=options.steps, batch=options.batch)
@@ -100,7 +102,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
             raise BadInput(f"an exam needs a step_size above 0 and below {_LARGEST_STEP:g}, got {step_size}")
         features, traced = find_features(subject.features, tuple(subject.x0.shape[1:]))
         begun = (out / "exam.json").exists()
-        finished = _finished(out, _asked(options, subject, step_size))
+        finished = _finished(out, _asked(options, subject, step_size), subject.evaluated_on)
     if not ranks.any(not finished):
         cycle = record.load(out)
     else:
@@ -130,7 +132,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
                 print(f"stopped and saved at step {checkpoint.choose(out, None)}; the same command goes on")
             return 0
         if ranks.first:
-            record.save(cycle, out)
+            record.save(replace(cycle, settings=cycle.settings | _said(subject.evaluated_on)), out)
     if ranks.first:
         _show(cycle, out)
         energies.ask(subject, cycle, out, options)
@@ -142,7 +144,13 @@ def _asked(options: argparse.Namespace, subject: Subject, step_size: float) -> d
     asked |= {"seed": options.seed, "batch": options.batch, "raw": raw_weights(options), **subject.identity}
     asked["slope"] = fingerprint.of_slope(cast(Energy, subject.energy), subject.x0[: options.batch])
     said = {"features": options.features, "classifier": options.classifier, "conditional": options.conditional or None}
+    if subject.evaluated_on is not None:  # a folder of data may have moved: they are known by what they are
+        said |= {name: subject.evaluated_on[name] for name in ("split", "fingerprint")}
     return asked | {"evaluation_temperature": options.evaluation_temperature, **said}
+
+
+def _said(evaluated_on: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if evaluated_on is None else {"evaluated_on": evaluated_on}
 
 
 def _say_who_rests(chains: int, batch: int, ranks: Ranks) -> None:
@@ -158,17 +166,19 @@ def _folder(options: argparse.Namespace) -> Path:
     return places.own(options.target) / "exam" if options.out is None else options.out
 
 
-def _subject(options: argparse.Namespace) -> Subject:
-    subject = _whole_subject(options)
+def _subject(options: argparse.Namespace, changes: dict[str, str]) -> Subject:
+    subject = _whole_subject(options, changes)
     if options.features is not None:
         subject = replace(subject, features=options.features)
     if options.classifier is not None:
-        subject = replace(subject, classifier=find_classifier(options.classifier, subject.x0))
+        subject = replace(subject, classifier=find_classifier(options.classifier, subject.x0, trust=options.trust))
     return subject
 
 
-def _whole_subject(options: argparse.Namespace) -> Subject:
+def _whole_subject(options: argparse.Namespace, changes: dict[str, str]) -> Subject:
     if is_function(options.target):
+        if changes:
+            raise BadInput(f"--{next(iter(changes))} is of runs; {options.target} returns the data itself")
         for name, kept in _OF_RUNS.items():
             if getattr(options, name) != kept:
                 option = f"--{name.replace('_', '-')}"
@@ -184,17 +194,20 @@ def _whole_subject(options: argparse.Namespace) -> Subject:
         evaluation_temperature=options.evaluation_temperature,
         conditional=options.conditional,
         device=options.device,
+        data=changes,
+        split=options.split,
+        trust_code=options.trust,
     )
 
 
-def _finished(out: Path, asked: dict[str, Any]) -> bool:
+def _finished(out: Path, asked: dict[str, Any], evaluated_on: dict[str, Any] | None) -> bool:
     """Whether this very exam is finished in the folder; another one that is there is not touched."""
     if (out / "recipe.json").exists():
         raise BadInput(f"{out} is the folder of a run; choose another --out, such as {out / 'exam'}")
     file = out / "exam.json"
     if not file.exists():
         with whole(file) as unfinished:
-            unfinished.write_text(json.dumps(asked, indent=1))
+            unfinished.write_text(json.dumps(asked | _said(evaluated_on), indent=1))
         return False
     try:
         there = dict(json.loads(file.read_text()))

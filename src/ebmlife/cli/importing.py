@@ -54,7 +54,7 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
     recipe, prior = _with_prior(_fitted(as_ebm(recipes.get(name)), energy, generator), options.prior)
     recipe = as_ebm(build.resolve(override(build.resolve(recipe), changes)))
     shape = _shape(recipe, energy, generator)
-    net, maker = build.networks(recipe, shape, build.find_device("cpu"))
+    net, maker = build.networks(recipe, shape, build.find_device("cpu"), trust=options.trust)
     for target, source in ((net, energy), (maker, generator)):
         if isinstance(target, nn.Module) and source is not None:
             build.fit_weights(target, source.net.state_dict(), source.kind)

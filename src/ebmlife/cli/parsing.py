@@ -5,9 +5,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
+from ebmlife.calls import Trust, is_call
 from ebmlife.errors import BadInput
 
 Run = Callable[[argparse.Namespace, dict[str, str]], int]  # options, changed fields of the recipe -> exit code
+_TRUST = "a function that the loaded model may call as its generator; may be repeated"
 _FIELDS = "any field of the recipe can follow, such as --langevin.steps 50; `ebmlife show NAME` lists them"
 
 
@@ -24,22 +26,38 @@ class Parser(argparse.ArgumentParser):
 class Command(Protocol):
     """Declares a command and gives its parser, for its arguments.
 
-    `fields`: recipe fields may follow; `shared`: all ranks of torchrun take part, as `options.ranks`, not the first
-    one alone.
+    `fields`: recipe fields may follow, all of them (True) or those of one section (its name); `shared`: all ranks of
+    torchrun take part, as `options.ranks`, not the first one alone; `loads`: a model or a run is loaded, and what
+    --trust-code allows it to call is `options.trust`.
     """
 
     def __call__(
-        self, name: str, run: Run, about: str, *, fields: bool = False, shared: bool = False
+        self,
+        name: str,
+        run: Run,
+        about: str,
+        *,
+        fields: bool | str = False,
+        shared: bool = False,
+        loads: bool = True,
     ) -> argparse.ArgumentParser: ...
 
 
 def adder(commands: "argparse._SubParsersAction[Parser]") -> Command:
     def command(
-        name: str, run: Run, about: str, *, fields: bool = False, shared: bool = False
+        name: str,
+        run: Run,
+        about: str,
+        *,
+        fields: bool | str = False,
+        shared: bool = False,
+        loads: bool = True,
     ) -> argparse.ArgumentParser:
-        epilog = _FIELDS if fields else None
+        epilog = _FIELDS if fields is True else None
         added = commands.add_parser(name, help=about, description=about, epilog=epilog, allow_abbrev=False)
-        added.set_defaults(run=run, takes_fields=fields, shared=shared)
+        added.set_defaults(run=run, takes_fields=fields, shared=shared, trust_code=[])
+        if loads:
+            added.add_argument("--trust-code", action="append", metavar="MODULE:FUNCTION", help=_TRUST)
         return added
 
     return command
@@ -68,6 +86,20 @@ def add_weights_options(parser: argparse.ArgumentParser, *, also: str = "") -> N
 
 def raw_weights(options: argparse.Namespace) -> bool:
     return bool(options.raw or options.as_authors)
+
+
+def unknown(rest: list[str], fields: bool | str) -> str | None:
+    """The first of the words that is neither a field which the command takes nor the value of one."""
+    if fields is True or not rest:
+        return None
+    names = [word for word in rest if word.startswith("--")] if fields else []
+    others = [name for name in names if not name.startswith(f"--{fields}.")]
+    return others[0] if others else None if names and rest[0] == names[0] else rest[0]
+
+
+def trusted(options: argparse.Namespace, changes: dict[str, str]) -> Trust:
+    """The functions whose names were typed, with --trust-code or as a field of the recipe."""
+    return Trust.of([*options.trust_code, *filter(is_call, changes.values())])
 
 
 def counts(text: str, option: str = "--steps") -> list[int]:

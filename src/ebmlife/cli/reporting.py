@@ -60,6 +60,7 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
                 steps=options.steps,
                 chains=options.chains,
                 device=options.device,
+                trust=options.trust,
                 progress=progress,
                 stopping=lambda: stop.wanted,
             )
@@ -100,7 +101,7 @@ def _watch(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _desk(options: argparse.Namespace) -> Desk:
     model = load_model(options)
     recipe, walk = model.recipe, model.recipe.langevin
-    classifier = classifiers.find(options.classifier).to(model.device)
+    classifier = classifiers.find(options.classifier, trust=options.trust).to(model.device)
     attacks.checks.classes(classifier, torch.zeros(1, *model.shape, device=model.device))
     defence = Defence(
         model.energy, walk.step_size, walk.clip, model.shape, model.device, classifier, class_names(recipe)

@@ -12,8 +12,11 @@ from rich.progress import Progress
 from torch import Tensor
 
 from ebmlife import build, checkpoint, output, pictures, places, results
+from ebmlife.build.splits import ALL
+from ebmlife.cli import images
 from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weights
 from ebmlife.distributed import Ranks
+from ebmlife.evaluated import Images, choose
 from ebmlife.exam import score_samples
 from ebmlife.model import Model
 
@@ -28,7 +31,7 @@ def register(command: Command) -> None:
     sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     add_weights_options(sample)
     sample.add_argument("--device", default="auto")
-    fid = command("fid", _fid, "measure how far a run's samples are from its data", shared=True)
+    fid = command("fid", _fid, "measure how far a run's samples are from its data", fields="data", shared=True)
     fid.add_argument("folder", type=Path, help="of a run, or zoo:NAME or hf:user/NAME; their plots go to ./NAME")
     fid.add_argument("--n", type=int, help="how many samples (default: 2000 for digits, else 5000)")
     fid.add_argument(
@@ -38,13 +41,18 @@ def register(command: Command) -> None:
     fid.add_argument("--seed", type=int, default=0)
     fid.add_argument("--update", type=int, help="the checkpoint; default: the newest")
     add_weights_options(fid)
+    images.declare(fid, default="what was trained on; all digits")
 
 
 def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
         model = build.load(
-            options.folder, update=options.update, averaged=not raw_weights(options), device=options.device
+            options.folder,
+            update=options.update,
+            averaged=not raw_weights(options),
+            device=options.device,
+            trust_code=options.trust,
         )
         blocks = model.blocks(options.n, steps=options.steps, seed=options.seed)
         output.check(options.out, n=options.n, shape=model.shape)
@@ -61,15 +69,17 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
         averaged = not raw_weights(options)
-        model = build.load(options.folder, update=options.update, averaged=averaged)
-        place, source = places.own(options.folder), places.find(options.folder)
-        data = build.DATA.make(model.recipe.data)
+        load = partial(build.load, options.folder, averaged=averaged, trust_code=options.trust)
+        model = load(update=options.update)
+        place, source = places.own(options.folder), places.find(options.folder, update=options.update)
+        chosen = _reference(model, options, changes)
         asked = counts(options.steps) if options.steps else None
     n = options.n or (2000 if model.recipe.data.kind == "digits" else 5000)
-    score = partial(score_samples, data=data, n=n, seed=options.seed, progress=partial(_progress, ranks), ranks=ranks)
+    score = partial(
+        score_samples, data=chosen.data, n=n, seed=options.seed, progress=partial(_progress, ranks), ranks=ranks
+    )
     if options.checkpoints:
         steps = asked[0] if asked else model.recipe.sampling_steps
-        load = partial(build.load, options.folder, averaged=averaged)
         models = {update: load(update=update) for update in checkpoint.updates(source)}
         cases = {update: partial(score, model, steps=steps) for update, model in models.items()}
         found = _scored(cases, "update", ranks)
@@ -80,10 +90,20 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
         _show_checkpoints(found, place)
     elif ranks.first:
         at = f" --update {checkpoint.choose(source, options.update)}{'' if averaged else ' --raw'}"
+        at += images.words(options, changes)
         for steps, scores in found.items():
-            results.record(place, f"ebmlife fid --n {n} --steps {steps} --seed {options.seed}{at}", scores)
+            command = f"ebmlife fid --n {n} --steps {steps} --seed {options.seed}{at}"
+            results.record(place, command, scores, evaluated_on=chosen.about)
+        print(f"compared with: {chosen}")
         _show_ages(found, model, place, seed=options.seed)
     return 0
+
+
+def _reference(model: Model, options: argparse.Namespace, changes: dict[str, str]) -> Images:
+    """The images that samples are compared with: the training images, as usual with FID; of digits, all."""
+    if model.recipe.data.kind == "digits" and not images.typed(options, changes):
+        return choose(model, {}, ALL, tests=False)
+    return images.find(model, options, changes, tests=False)
 
 
 def _show_checkpoints(found: dict[int, dict[str, float]], folder: Path) -> None:

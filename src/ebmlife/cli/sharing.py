@@ -18,7 +18,12 @@ def register(command: Command) -> None:
 
 def _push(options: argparse.Namespace, changes: dict[str, str]) -> int:
     place = push(
-        options.folder, options.target, update=options.update, license=options.license, private=options.private
+        options.folder,
+        options.target,
+        update=options.update,
+        license=options.license,
+        private=options.private,
+        trust_code=options.trust,
     )
     print(f"{options.target}: {place}\nuse it: ebmlife sample {options.target} --out samples.png")
     return 0

@@ -18,8 +18,8 @@ _AS_AUTHORS = "train as the code of the paper's authors does, where its print sa
 
 
 def register(command: Command) -> None:
-    command("recipes", _recipes, "list the named recipes")
-    show = command("show", _show, "print a recipe with all its fields", fields=True)
+    command("recipes", _recipes, "list the named recipes", loads=False)
+    show = command("show", _show, "print a recipe with all its fields", fields=True, loads=False)
     show.add_argument("name")
     show.add_argument("--as-authors", action="store_true", help=_AS_AUTHORS)
     train = command("train", _train, "train a recipe in a new folder", fields=True, shared=True)
@@ -30,7 +30,8 @@ def register(command: Command) -> None:
     resume.add_argument("folder", type=Path)
     resume.add_argument("--allow-changes", action="store_true", help="go on although the recipe has changed")
     resume.add_argument("--from-update", type=int, help="the checkpoint to go on from; default: the newest")
-    show_off = command("demo", _demo, "train on the embedded digits and see what the model is good for, in minutes")
+    about = "train on the embedded digits and see what the model is good for, in minutes"
+    show_off = command("demo", _demo, about, loads=False)
     show_off.add_argument("--out", type=Path, default=Path("runs/demo"), help="default: %(default)s")
 
 
@@ -71,7 +72,7 @@ def _train(options: argparse.Namespace, changes: dict[str, str]) -> int:
     if ranks.first:
         print(f"recipe {recipe.name} ({recipe.hash}) -> {options.out}", flush=True)
     console = Console(quiet=not ranks.first)
-    return _ended(run.begin(recipe, options.out, console=console, ranks=ranks), ranks)
+    return _ended(run.begin(recipe, options.out, console=console, ranks=ranks, trust=options.trust), ranks)
 
 
 def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -82,6 +83,7 @@ def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
         from_update=options.from_update,
         console=Console(quiet=not options.ranks.first),
         ranks=options.ranks,
+        trust=options.trust,
     )
     return _ended(outcome, options.ranks)
 

@@ -32,7 +32,7 @@ def webdataset(*, shards: str, size: int, channels: int = 3, crop: float | None 
     shuffled, shared out over ranks and resumed as those of a folder are.
     """
     check(size=size, channels=channels, crop=crop)
-    return images_of(_read(_found(shards)), size=size, channels=channels, crop=crop)
+    return images_of(_read(find_tars(shards)), size=size, channels=channels, crop=crop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Members:
         return f"{self.tars[tar]}, the image at byte {first}"
 
 
-def _found(shards: str) -> list[Path]:
+def find_tars(shards: str) -> list[Path]:
     place = Path(shards).expanduser()
     if place.is_dir():
         tars = sorted(place.glob("*.tar"))

@@ -35,7 +35,8 @@ def score_samples(
 ) -> dict[str, float]:
     """The scores that fit the data, of n samples after so many Langevin steps from the model's start.
 
-    Digits have `fd_digits`; colour and larger images FID, KID, precision and recall against as many images of the data.
+    Models of digits have `fd_digits`; those of other images FID, KID, precision and recall against as many images of
+    the data.
     Several ranks share the sampling; all of them return the scores, which are those of one process.
     """
     if len(data.shape) != 3:
@@ -45,7 +46,7 @@ def score_samples(
             classifier = digits_classifier()
         made = _features(model.blocks(n, steps=steps, seed=seed, scope="fid"), classifier.features, ranks)
         found = moments(progress(made, n, f"samples, {steps} steps"))
-        return {f"fd_digits_{shortened(n)}": frechet_distance(_of_digits(), found)}
+        return {f"fd_digits_{shortened(n)}": frechet_distance(_of_digits(data), found)}
     if min(n, len(data)) < FEWEST:
         less = f"--n {n}; raise it" if n < FEWEST else f"a data set of {len(data)} images; use a larger one"
         raise BadInput(f"FID needs at least {FEWEST} samples and as many images of data, got {less}")
@@ -69,7 +70,7 @@ def _features(
 
 def fd_digits(samples: Iterable[Tensor]) -> float:
     """The Fréchet distance of 8x8 grey images to all 1,797 digits, in features of a small classifier. It is no FID."""
-    return frechet_distance(_of_digits(), moments(map(digits_classifier().features, samples)))
+    return frechet_distance(_of_digits(digits()), moments(map(digits_classifier().features, samples)))
 
 
 def reference_features(data: Dataset, n: int, *, progress: Progress = _silent, ranks: Ranks = ALONE) -> Tensor:
@@ -91,8 +92,8 @@ def _fingerprint(data: Dataset, rows: Tensor) -> str:
     return digest.hexdigest()[:16]
 
 
-def _of_digits() -> Moments:
-    return moments(map(digits_classifier().features, in_batches(digits())))
+def _of_digits(data: Dataset) -> Moments:
+    return moments(map(digits_classifier().features, in_batches(data)))
 
 
 def in_batches(data: Dataset, size: int = 512) -> Iterator[Tensor]:

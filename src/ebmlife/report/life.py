@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ebmlife import build, checkpoint, places
+from ebmlife.calls import NOTHING, Trust
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, digits, life_cycle, record
 from ebmlife.exam.reference import PLAIN
@@ -79,6 +80,7 @@ def walk(
     steps: int | None = None,
     chains: int | None = None,
     device: str = "auto",
+    trust: Trust = NOTHING,
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
@@ -94,7 +96,7 @@ def walk(
     settings = _claim(place, places.find(run), steps, chains)
     if (place / "life-cycle.json").is_file():
         return True
-    model = build.load(run, device=device)
+    model = build.load(run, device=device, trust_code=trust)
     cycle = _walked(model, place, settings["steps"], settings["chains"], progress, stopping)
     if cycle.complete:
         record.save(cycle, place)

@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ebmlife import build, checkpoint, places
+from ebmlife.calls import NOTHING, Trust
 from ebmlife.data import TOYS
 from ebmlife.errors import BadInput
 from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalised
@@ -30,9 +31,9 @@ class Surfaces:
     comparison: Comparison
 
 
-def draw(run: str | Path, *, device: str = "auto") -> None:
+def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> None:
     """Integrates the newest model's density and keeps pictures and figures; nothing for runs of other data."""
-    model = build.load(run, device=device)
+    model = build.load(run, device=device, trust_code=trust)
     name = str(model.recipe.data.options.get("name"))
     if model.recipe.data.kind != "toy" or name not in TOYS:
         return

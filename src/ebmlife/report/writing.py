@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ebmlife import places
+from ebmlife.calls import NOTHING, Trust
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
 from ebmlife.longwalk import Progress
@@ -20,16 +21,18 @@ def prepare(
     steps: int | None = None,
     chains: int | None = None,
     device: str = "auto",
+    trust: Trust = NOTHING,
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Computes in RUN/report what a page shows and training did not leave; False: stopped, and goes on when called."""
     own = places.own(run)
     Inside(own).tree(own / "report")  # nothing is written or gone on with elsewhere
-    if not life.walk(run, steps=steps, chains=chains, device=device, progress=progress, stopping=stopping):
+    asked = {"steps": steps, "chains": chains}
+    if not life.walk(run, **asked, device=device, trust=trust, progress=progress, stopping=stopping):
         return False
-    samples.draw(run, device=device)
-    surfaces.draw(run, device=device)
+    samples.draw(run, device=device, trust=trust)
+    surfaces.draw(run, device=device, trust=trust)
     return True
 
 
