@@ -33,9 +33,9 @@ TRAINING = {  # the recipe's, but with chains from data instead of BigGAN's, few
 }
 ATTACK = {
     "gradient": "bpda,full,smooth,transfer",
-    "n": "20",
+    "n": "8",
     "k": "5",
-    "steps": "4",
+    "steps": "2",
     "replicas": "2",
     "verify": "4",
     "evaluations": "2",

@@ -142,10 +142,10 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _asked(options: argparse.Namespace, subject: Subject, step_size: float) -> dict[str, Any]:
     asked = {"steps": options.steps, "chains": len(subject.x0), "step_size": step_size, "start": options.start}
     asked |= {"seed": options.seed, "batch": options.batch, "raw": raw_weights(options), **subject.identity}
+    if subject.evaluated_on is not None:  # a folder of data may have moved: they are known by what they are
+        asked |= {name: subject.evaluated_on[name] for name in ("split", "fingerprint")}
     asked["slope"] = fingerprint.of_slope(cast(Energy, subject.energy), subject.x0[: options.batch])
     said = {"features": options.features, "classifier": options.classifier, "conditional": options.conditional or None}
-    if subject.evaluated_on is not None:  # a folder of data may have moved: they are known by what they are
-        said |= {name: subject.evaluated_on[name] for name in ("split", "fingerprint")}
     return asked | {"evaluation_temperature": options.evaluation_temperature, **said}
 
 
