@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from test_cli import Capture, fails, words, works
 from ebmlife import build, checkpoint, load, run
 from ebmlife.calls import NOTHING, Trust
 from ebmlife.errors import BadInput
+from ebmlife.recipe import part
 from ebmlife.share import push
 
 QUIET = Console(quiet=True)
 CALL = "evil_code:make"
 CODE = """
 from pathlib import Path
+from types import SimpleNamespace
 Path(__file__).with_name("marker").touch()
 from torch import nn
 
@@ -218,6 +221,16 @@ def test_installed_modules_come_before_those_of_the_working_directory(here: Path
     assert found("a = 1") == {"a": 1}
     assert not (here / "marker").exists()
     assert sys.path.index(str(here)) == len(sys.path) - 1
+
+
+def test_a_library_that_runs_code_of_data_sets_is_refused(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    """A recipe names its data too; `datasets` ran a script of theirs before its version 4."""
+    made = here / "evil"
+    made.mkdir()
+    (made / "evil.py").write_text(CODE)
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="3.6.0"))
+    with pytest.raises(BadInput, match=r"datasets 3\.6\.0 may run code .* pip install 'datasets>=4'"):
+        build.DATA.make(part("huggingface", name=str(made), size=8))
 
 
 def test_nothing_is_trusted_by_default() -> None:

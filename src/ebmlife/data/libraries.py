@@ -14,6 +14,8 @@ from ebmlife.data.dataset import Dataset
 from ebmlife.data.streamed import Files, check, images_of
 from ebmlife.errors import BadInput
 
+_WITHOUT_CODE = 4  # the first version of `datasets` that runs no script of a data set
+
 
 def torchvision(
     *,
@@ -105,6 +107,12 @@ def _rows(datasets: Any, name: str, split: str) -> Any:
 
 def library(name: str) -> Any:
     try:
-        return importlib.import_module(name)
+        found = importlib.import_module(name)
     except ImportError as error:
         raise BadInput(f"this data set needs {name.split('.')[0]}: pip install ebmlife[download]") from error
+    version = str(getattr(found, "__version__", "")).partition(".")[0]
+    if name == "datasets" and version.isdigit() and int(version) < _WITHOUT_CODE:
+        raise BadInput(
+            f"datasets {found.__version__} may run code that a data set brings; pip install 'datasets>={_WITHOUT_CODE}'"
+        )
+    return found
