@@ -277,7 +277,9 @@ def test_masking_checks_on_request(run: Path, tmp_path: Path, capsys: Capture) -
 def test_training_images_are_attacked_on_request_only(tmp_path: Path, capsys: Capture) -> None:
     works("train", "digits-shortrun", "--out", tmp_path / "run", *words(updates="1"))
     line = fails(capsys, "attack", tmp_path / "run", *ATTACK)
-    assert f"6 of the 6 images are training images of {tmp_path / 'run'}; choose others with --split" in line
+    assert (
+        f"6 of the 6 images are training images of {tmp_path / 'run'}; choose others with --split test of a run" in line
+    )
     assert not (tmp_path / "run" / "attacks").exists()
     works("attack", tmp_path / "run", *ATTACK, "--on-training-data")
     said = capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Runs given to others, through a folder that stands in for the hub."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -198,6 +199,10 @@ def test_links_in_a_local_hub_are_not_followed(trained: Path, hub: Path, tmp_pat
     shutil.move(file, tmp_path / "state.json")
     file.symlink_to(tmp_path / "state.json")
     with pytest.raises(BadInput, match=r"state\.json is a link"):
+        load("hf:someone/digits")
+    file.unlink()
+    os.mkfifo(file)  # reading it would wait for ever
+    with pytest.raises(BadInput, match=r"state\.json is neither a file nor a folder"):
         load("hf:someone/digits")
 
 

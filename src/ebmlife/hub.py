@@ -110,6 +110,8 @@ class LocalHub:
                 return
             if part.is_symlink():
                 raise BadInput(f"{part} is a link, and links in {self.root} are not followed; put the files there")
+            if part.exists() and not (part.is_file() or part.is_dir()):
+                raise BadInput(f"{part} is neither a file nor a folder; a model is made of files")
 
 
 class HuggingFace:

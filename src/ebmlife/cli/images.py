@@ -7,6 +7,13 @@ from ebmlife.errors import BadInput
 from ebmlife.evaluated import Images, choose
 from ebmlife.model import Model
 
+_SPLIT = "choose others with --split test"
+_ADVICE = {  # by the kind of the training data
+    "folder": "choose others with --data.folder FOLDER, or train with --data.held_out 0.1",
+    "webdataset": "choose others with --data.shards PATTERN",
+    "digits": "choose others with --split test of a run that was trained with --data.train true",
+}
+
 
 def declare(parser: argparse.ArgumentParser, *, default: str) -> None:
     parser.add_argument(
@@ -38,8 +45,8 @@ def refuse_training_images(images: Images, n: int, options: argparse.Namespace) 
     repeated = images.repeated(images.spread(n))
     if repeated and not options.on_training_data:
         raise BadInput(
-            f"{repeated} of the {n} images are training images of {options.folder}; choose others with --split NAME or "
-            "--data.folder FOLDER, or add --on-training-data"
+            f"{repeated} of the {n} images are training images of {options.folder}; "
+            f"{_ADVICE.get(images.trained.kind, _SPLIT)}, or add --on-training-data"
         )
     if repeated:
         return f"note: {repeated} of the {n} images are training images"
