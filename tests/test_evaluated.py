@@ -191,6 +191,17 @@ def test_an_attack_takes_what_was_held_out(made: Path, tmp_path: Path, capsys: C
     assert shown["undefended"]["settings"]["evaluated_on"] == said
 
 
+def test_the_page_of_a_run_says_which_images_were_attacked(made: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(made / "all", tmp_path / "run")
+    other = written(tmp_path / "other", range(100, 110), by="sub-folder")
+    works("attack", run, *ATTACK, "--data.folder", other)
+    works("report", run, "--no-walk", "--out", tmp_path / "page.html")
+    assert "6 test images (folder, split all)" in (tmp_path / "page.html").read_text()
+    works("attack", run, *ATTACK, "--on-training-data", "--out", run / "attacks" / "other")
+    works("report", run, "--no-walk", "--out", tmp_path / "page.html")
+    assert "6 images that the energy was trained on (folder, split all)" in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize(
     "options",
     [
