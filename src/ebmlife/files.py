@@ -44,6 +44,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
 
 
+def located(name: str | Path) -> Path:
+    """The path, a leading ~ replaced by the home folder that it stands for."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:  # of a user who is not known here
+        raise BadInput(f"{name}: no such home folder; write the path without a ~") from error
+
+
 def remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)

@@ -1,3 +1,4 @@
+import io
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -42,12 +43,21 @@ class Rows:
         self._images, self.features = images, features
 
     def select_columns(self, names):
-        return (dict.fromkeys(names, image) for image in self._images)
+        assert names == ["photo"]
+        return self
+
+    def cast_column(self, name, kind):
+        assert not kind.decode
+        for image in self._images:
+            stream = io.BytesIO()
+            image.save(stream, "TIFF" if image.mode == "CMYK" else image.format or "PNG")
+            yield {name: {"bytes": stream.getvalue(), "path": None}}
 
 
 def hugging_face(monkeypatch, images, *, column: bool = True) -> None:
     class Kind:
-        pass
+        def __init__(self, *, decode: bool = True) -> None:
+            self.decode = decode
 
     features = {"label": object()} | ({"photo": Kind()} if column else {})
     stub(monkeypatch, "datasets", Image=Kind, load_dataset=lambda name, *, split: Rows(images, features))
@@ -105,6 +115,15 @@ def test_hugging_face_images_become_numbered_files(tmp_path, monkeypatch):
     place = download("hf:somebody/something", tmp_path / "set")
     assert sorted(path.name for path in place.iterdir()) == [f"000000{i}.png" for i in range(4)]
     assert np.array_equal(folder(place, size=5).items[:3].numpy(), pixels.transpose(0, 3, 1, 2))
+
+
+def test_a_format_that_starts_programs_is_refused(tmp_path, monkeypatch):
+    image = Image.new("RGB", (5, 5))
+    image.format = "EPS"
+    hugging_face(monkeypatch, [Image.new("L", (4, 4)), image])
+    with pytest.raises(BadInput, match="hf:a/b, row 1: not a PNG, JPEG, WEBP, BMP, GIF, TIFF or PPM image"):
+        download("hf:a/b", tmp_path / "set")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_download_leaves_nothing(tmp_path, monkeypatch):

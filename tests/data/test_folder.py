@@ -50,13 +50,6 @@ def test_labels_are_the_top_sub_folders(tmp_path):
     assert folder(tmp_path, size=6).labels is None
 
 
-def test_linked_sub_folders_are_followed(tmp_path):
-    save(tmp_path / "elsewhere" / "1.png", plain(9))
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "a").symlink_to(tmp_path / "elsewhere")
-    assert len(folder(tmp_path / "set", size=2)) == 1
-
-
 @pytest.mark.parametrize("wide", [True, False])
 def test_the_centre_square_is_kept_unchanged_at_its_own_size(tmp_path, wide):
     pixels = np.random.default_rng(0).integers(256, size=(5, 12, 3), dtype=np.uint8)

@@ -81,5 +81,5 @@ def test_a_small_file_of_a_huge_image_is_not_unpacked(monkeypatch: pytest.Monkey
     body = encoded(Image.new("1", (8192, 4096)))
     assert len(body) < 2**16
     monkeypatch.setattr(uploads, "squared", unpacked)
-    with pytest.raises(BadInput, match="8192x4096 pixels; use one of at most 4096x4096"):
+    with pytest.raises(BadInput, match="8192x4096 pixels, expected at most 16777216; make it smaller"):
         decoded(body, kind="image/png", shape=(1, 8, 8))

@@ -23,6 +23,7 @@ from ebmlife.data import (
 )
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput, at_least
+from ebmlife.files import located
 from ebmlife.kinds import Kinds
 from ebmlife.learner import Learner
 from ebmlife.nets import (
@@ -74,7 +75,7 @@ def _folder(
 
 
 def _fetched(name: str, place: str, wanted: bool) -> Path:
-    path = Path(place).expanduser()
+    path = located(place)
     return download(name, path) if wanted and not path.exists() else path
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
+from PIL.Image import Image
 from torch import Tensor
 
 from ebmlife import build, checkpoint, fingerprint, pictures, places
-from ebmlife.cli import images
+from ebmlife.cli import images as evaluated
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
+from ebmlife.data import images
 from ebmlife.data.dataset import from_bytes
 from ebmlife.data.folder import decode
 from ebmlife.defense import Purifier
@@ -35,7 +36,7 @@ def register(command: Command) -> None:
         "--strip", action="store_true", help=f"strip.png too: the first {_STRIP} images, a row for each, growing old"
     )
     purify.add_argument("--n", type=int, help=f"without FILES: images of the data (default: {_IMAGES})")
-    images.declare(purify, default="test, where the data have one; asked for, it takes the place of FILES")
+    evaluated.declare(purify, default="test, where the data have one; asked for, it takes the place of FILES")
     add_model_options(purify)
     add_weights_options(purify)
 
@@ -97,14 +98,14 @@ def _inputs(
     model: Model, options: argparse.Namespace, changes: dict[str, str]
 ) -> tuple[list[str], Tensor, dict[str, Any]]:
     """Names of the cleaned images, the images, and what the record says of them."""
-    if images.typed(options, changes) == bool(options.files):
+    if evaluated.typed(options, changes) == bool(options.files):
         raise BadInput("purify takes image FILES, or images of a data set (--split test, --data.folder FOLDER)")
     if options.files:
         names = _names(options.files, options.out)
         x = torch.stack([_decoded(file, model) for file in options.files])
         _note_sizes(options.files, model.shape[1])
         return names, x, {"files": [str(file) for file in options.files], "fingerprint": fingerprint.of_tensors(x)}
-    chosen = images.find(model, options, changes, tests=True)
+    chosen = evaluated.find(model, options, changes, tests=True)
     if options.n is not None and not 1 <= options.n <= len(chosen.data):
         raise BadInput(f"--n {options.n}: there are {len(chosen.data)} images")
     rows = chosen.spread(options.n or _IMAGES)
@@ -140,11 +141,11 @@ def _note_sizes(files: Sequence[Path], size: int) -> None:
 
 
 def _size(file: Path) -> tuple[int, int]:
-    with Image.open(file) as image:
+    with images.opened(images.read(file)) as image:
         return image.size
 
 
-def _strip(purifier: Purifier, x: Tensor, seeds: Sequence[int]) -> Image.Image:
+def _strip(purifier: Purifier, x: Tensor, seeds: Sequence[int]) -> Image:
     states = purifier.trajectory(x, at=_marks(purifier.steps), seeds=seeds)  # (columns, rows, C, H, W)
     return pictures.grid(states.transpose(0, 1).flatten(0, 1), columns=len(states))
 

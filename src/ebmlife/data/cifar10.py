@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ebmlife.data import inert_pickle
+from ebmlife.data import images, inert_pickle
 from ebmlife.data.dataset import InMemory
 from ebmlife.errors import BadInput
+from ebmlife.files import located
 
 Bytes = NDArray[np.uint8]
 
@@ -19,6 +20,7 @@ IMAGES_PER_FILE = 10_000
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PIXELS = 3 * 32 * 32  # the red, the green, then the blue plane, row by row: (C, H, W) as it stands
 
+_MOST_BYTES = 2**25  # of a file of the python version; they have 31 million
 # The folder itself, or the one the official archive unpacks to.
 _PLACES = (".", "cifar-10-batches-bin", "cifar-10-batches-py")
 _ADVICE = "put the official files there, or let a recipe fetch them into a new folder with --data.download true"
@@ -30,7 +32,7 @@ def cifar10(folder: str | Path, *, train: bool = True) -> InMemory:
     The binary version (data_batch_1.bin ...) and the python version (data_batch_1 ...) are both read, the latter as
     data only: it is a pickle, and is never unpickled.
     """
-    place, suffix = _find(Path(folder).expanduser(), TRAIN if train else TEST)
+    place, suffix = _find(located(folder), TRAIN if train else TEST)
     read = _read_binary if suffix else _read_python
     parts = [read(place / (name + suffix)) for name in (TRAIN if train else TEST)]
     images = np.concatenate([images for images, _ in parts]).reshape(-1, 3, 32, 32)
@@ -71,7 +73,7 @@ def _read_binary(path: Path) -> tuple[Bytes, Bytes]:
 def _read_python(path: Path) -> tuple[Bytes, Bytes]:
     """Images (N, 3072) and labels (N,) of a file that cPickle wrote."""
     try:
-        return _batch(inert_pickle.parse(path.read_bytes()))
+        return _batch(inert_pickle.parse(images.read(path, most=_MOST_BYTES)))
     except ValueError as error:
         raise BadInput(
             f"{path}: not an official CIFAR-10 batch, or cut off ({error}); get it or the binary version anew"
@@ -83,7 +85,8 @@ def _batch(batch: Any) -> tuple[Bytes, Bytes]:
     if not isinstance(batch, dict) or set(batch) != {b"batch_label", b"labels", b"data", b"filenames"}:
         raise ValueError("not a dict of batch_label, labels, data and filenames")
     labels = batch[b"labels"]
-    if not isinstance(labels, list) or len(labels) != IMAGES_PER_FILE or not set(labels) <= set(range(10)):
+    right = isinstance(labels, list) and all(type(label) is int and 0 <= label <= 9 for label in labels)
+    if not right or len(labels) != IMAGES_PER_FILE:
         raise ValueError(f"labels are not {IMAGES_PER_FILE} numbers from 0 to 9")
     match batch[b"data"]:
         case inert_pickle.Call(

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ebmlife.data.libraries import library
+from ebmlife.data import images
+from ebmlife.data.libraries import encoded, library
 from ebmlife.errors import BadInput, nearest
+from ebmlife.files import located
 
 
 def download(name: str, folder: str | Path) -> Path:
@@ -21,7 +23,7 @@ def download(name: str, folder: str | Path) -> Path:
     repository = name.removeprefix("hf:")
     if fetch is None and (repository == name or not repository):
         raise BadInput(f"no data set {name!r} to download{nearest(name, ['cifar10', 'celeba', 'hf:user/name'])}")
-    target = Path(folder).expanduser()
+    target = located(folder)
     if target.exists() and not target.is_dir():
         raise BadInput(f"{target}: a file, expected a folder to download into")
     if target.exists() and any(target.iterdir()):
@@ -80,8 +82,17 @@ def _hugging_face(repository: str, part: Path) -> None:
     columns = [column for column, kind in rows.features.items() if isinstance(kind, datasets.Image)]
     if not columns:
         raise BadInput(f"hf:{repository} has no column of images; its columns are {', '.join(rows.features)}")
-    for number, row in enumerate(rows.select_columns(columns[:1])):
-        image = row[columns[0]]
-        if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
-            image = image.convert("RGB")  # PNG has no CMYK, YCbCr or float pixels
-        image.save(part / f"{number:07d}.png")
+    # The library itself would open whatever format it finds.
+    cells = rows.select_columns(columns[:1]).cast_column(columns[0], datasets.Image(decode=False))
+    for number, row in enumerate(cells):
+        try:
+            _save_png(encoded(row[columns[0]]), part / f"{number:07d}.png")
+        except BadInput as error:
+            raise BadInput(f"hf:{repository}, row {number}: {error}") from error
+
+
+def _save_png(data: bytes, file: Path) -> None:
+    with images.opened(data) as image:
+        writable = image.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+        # PNG has no CMYK, YCbCr or float pixels
+        (image if writable else image.convert("RGB")).save(file, format="PNG")

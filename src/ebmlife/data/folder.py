@@ -1,21 +1,21 @@
 """Any folder of images."""
 
 import hashlib
-import os
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+from ebmlife.data import images
 from ebmlife.data.dataset import Dataset
 from ebmlife.data.labels import find_labels
+from ebmlife.data.scanning import SUFFIXES, scan
 from ebmlife.data.squares import decoded
 from ebmlife.data.streamed import MEMORY, Files, check, images_of
 from ebmlife.errors import BadInput
-
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+from ebmlife.files import located
+from ebmlife.notes import note
 
 
 def folder(
@@ -37,32 +37,28 @@ def folder(
     `labels` finds them elsewhere: 'file-name' takes the number that each file's name begins with, and the path of a
     file is that of a list of lines `NAME LABEL`. `held_out` is the share of the images that is kept for tests, chosen
     by a hash of their names: that part alone with `train` False, the rest without.
+    Links to folders and to files outside `path` are left out, with a note; `path` itself may be a link.
     With `crop`, batches to train on are of random squares instead, of at least that share of the largest one's area.
     """
-    root = Path(path).expanduser()
+    root = located(path)
     check(size=size, channels=channels, crop=crop)
     if not root.is_dir():
         raise BadInput(f"{root}: no such folder")
-    names = _names(root)
-    if not names:
-        raise BadInput(f"{root}: no image in this folder or below; looked for {', '.join(SUFFIXES)}")
-    names = _part(root, names, held_out, train)
+    found = scan(root)
+    left_out = f"left out {found.left_out}; copy images into the folder to use them" if found.skipped else ""
+    if not found.names:
+        reason = left_out or f"looked for {', '.join(SUFFIXES)}"
+        raise BadInput(f"{root}: no image in this folder or below; {reason}")
+    if left_out:
+        note(f"{root}: {left_out}")
+    names = _part(root, found.names, held_out, train)
     source = Files(root, names, find_labels(root, names, labels))
     return images_of(source, size=size, channels=channels, crop=crop, memory_limit=memory_limit)
 
 
 def decode(path: Path, *, size: int, channels: int) -> NDArray[np.uint8]:
     """One image file as uint8 (C, size, size): its centre square."""
-    return decoded(partial(Image.open, path), str(path), size=size, channels=channels)
-
-
-def _names(root: Path) -> tuple[str, ...]:
-    """Paths of the images under root, relative to it, sorted. Links are followed; hidden files are not images."""
-    found = []
-    for place, _, files in os.walk(root, followlinks=True):
-        images = (name for name in files if name.lower().endswith(SUFFIXES) and not name.startswith("."))
-        found += [(Path(place) / name).relative_to(root).as_posix() for name in images]
-    return tuple(sorted(found))
+    return decoded(partial(images.read, path), str(path), size=size, channels=channels)
 
 
 def _part(root: Path, names: tuple[str, ...], held_out: float | None, train: bool | None) -> tuple[str, ...]:

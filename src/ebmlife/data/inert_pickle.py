@@ -1,4 +1,8 @@
-"""Read a Python 2 pickle of plain data without running anything it says."""
+"""Read a Python 2 pickle of plain data without running anything it says.
+
+What a pickle can build is kept as small as CIFAR-10 needs: lists of plain values, tuples of a few, dicts with keys of
+bytes. Nothing nests without end or contains itself, so whoever looks at the result needs no care either.
+"""
 
 import pickletools
 from dataclasses import dataclass
@@ -6,7 +10,17 @@ from typing import Any
 
 # What numpy wrote to rebuild an array. The names are only compared; nothing is imported or called.
 _NAMES = ("numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype")
-_MARK = object()
+_PLAIN = (int, bool, bytes, str, type(None))  # str: one of the names
+_MOST_STEPS = 200_000  # an official batch has about 60,000
+_MOST_CALLS = 8  # and two of these
+_WIDEST = 16  # items of a tuple
+
+
+class _Mark:
+    """What stands on the stack where a group begins."""
+
+
+_MARK = _Mark()
 
 
 @dataclass
@@ -25,8 +39,12 @@ def parse(data: bytes) -> object:
     """
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
+    steps = calls = 0
     try:
         for opcode, argument, _ in pickletools.genops(data):
+            steps, calls = steps + 1, calls + (opcode.name == "REDUCE")
+            if steps > _MOST_STEPS or calls > _MOST_CALLS:
+                raise ValueError("longer than any official file")
             if opcode.name == "STOP":
                 (value,) = stack
                 return value
@@ -36,7 +54,7 @@ def parse(data: bytes) -> object:
                 stack.append(memo[argument])
             elif not (_push(opcode.name, argument, stack) or _gather(opcode.name, stack)):
                 raise ValueError(f"unexpected {opcode.name}")
-    except (IndexError, KeyError, TypeError, AttributeError) as error:
+    except (IndexError, KeyError, TypeError) as error:
         raise ValueError("malformed") from error
     raise ValueError("no end")
 
@@ -67,36 +85,74 @@ def _gather(name: str, stack: list[Any]) -> bool:
     """Carry out an opcode that combines what is on the stack; False if this is not one."""
     match name:
         case "TUPLE":
-            stack.append(tuple(_since_mark(stack)))
+            stack.append(_tuple(_since_mark(stack)))
         case "TUPLE1" | "TUPLE2" | "TUPLE3":
             n = int(name[-1])
-            stack[-n:] = [tuple(stack[-n:])]
+            stack[-n:] = [_tuple(stack[-n:])]
         case "APPEND":
             item = stack.pop()
-            stack[-1].append(item)
+            _list(stack[-1]).extend(_plain([item]))
         case "APPENDS":
             items = _since_mark(stack)
-            stack[-1].extend(items)
+            _list(stack[-1]).extend(_plain(items))
         case "SETITEM":
             value, key = stack.pop(), stack.pop()
-            stack[-1][key] = value
+            _set(stack[-1], [key], [value])
         case "SETITEMS":
             items = _since_mark(stack)
-            stack[-1].update(zip(items[::2], items[1::2], strict=True))
+            _set(stack[-1], items[::2], items[1::2])
         case "REDUCE":
             arguments, called = stack.pop(), stack.pop()
+            if not isinstance(arguments, tuple) or not isinstance(called, str):
+                raise ValueError("malformed call")
             stack.append(Call(called, arguments))
         case "BUILD":
             state = stack.pop()
+            if not isinstance(stack[-1], Call) or not isinstance(state, (tuple, *_PLAIN)):
+                raise ValueError("malformed state")
             stack[-1].state = state
         case _:
             return False
     return True
 
 
+def _plain(items: list[Any]) -> list[Any]:
+    if not all(isinstance(item, _PLAIN) for item in items):
+        raise ValueError("nested values")
+    return items
+
+
+def _tuple(items: list[Any]) -> tuple[Any, ...]:
+    """Of plain values, of calls, and of tuples of plain values."""
+    if len(items) > _WIDEST:
+        raise ValueError("a long tuple")
+    for item in items:
+        if isinstance(item, tuple):
+            _plain(list(item))
+        elif not isinstance(item, Call):
+            _plain([item])
+    return tuple(items)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("an item for what is no list")
+    return value
+
+
+def _set(target: Any, keys: list[Any], values: list[Any]) -> None:
+    if not isinstance(target, dict) or not all(isinstance(key, bytes) for key in keys):
+        raise ValueError("a key that is no byte string")
+    if any(isinstance(value, dict | _Mark) for value in values):
+        raise ValueError("nested values")
+    target.update(zip(keys, values, strict=True))
+
+
 def _since_mark(stack: list[Any]) -> list[Any]:
     """Take everything above the last mark, and the mark, off the stack."""
-    start = len(stack) - 1 - stack[::-1].index(_MARK)
+    start = next((i for i in range(len(stack) - 1, -1, -1) if stack[i] is _MARK), None)
+    if start is None:
+        raise ValueError("no mark")
     items = stack[start + 1 :]
     del stack[start:]
     return items

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ebmlife.data import images
 from ebmlife.errors import BadInput
 
 FILE_NAME = "file-name"
@@ -33,9 +34,7 @@ def by_file_name(root: Path, names: Sequence[str]) -> Tensor:
 def by_list(root: Path, names: Sequence[str], file: Path) -> Tensor:
     """Of lines `NAME LABEL`, with NAME relative to the folder and a space, a tab or a comma before the label."""
     try:
-        if file.stat().st_size > _LARGEST_LIST:
-            raise BadInput(f"data.labels {file} is larger than {_LARGEST_LIST:,} bytes; expected lines `NAME LABEL`")
-        lines = file.read_text().splitlines()
+        lines = images.read(file, most=_LARGEST_LIST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"data.labels {file} cannot be read ({error}); expected lines `NAME LABEL`") from error
     found = {}

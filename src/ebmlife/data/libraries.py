@@ -2,17 +2,17 @@
 
 import importlib
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from PIL import Image
 from torch import Tensor
 
+from ebmlife.data import images
 from ebmlife.data.dataset import Dataset
 from ebmlife.data.streamed import Files, check, images_of
 from ebmlife.errors import BadInput
+from ebmlife.files import located
 
 _WITHOUT_CODE = 4  # the first version of `datasets` that runs no script of a data set
 
@@ -32,7 +32,7 @@ def torchvision(
     """
     check(size=size, channels=channels, crop=crop)
     kinds = library("torchvision.datasets")
-    root = Path(folder).expanduser()
+    root = located(folder)
     try:
         if name == "ImageNet":
             kept = kinds.ImageNet(str(root), split="train" if train else "val")
@@ -40,7 +40,7 @@ def torchvision(
         else:
             kept = kinds.CelebA(str(root), split="train" if train else "test", target_type=[])
             source = Files(root / "celeba" / "img_align_celeba", list(kept.filename))
-    except (RuntimeError, OSError) as error:
+    except Exception as error:  # its lists may hold anything, and it checks little
         reason = " ".join(str(error).split())
         raise BadInput(f"{root}: torchvision finds no {name} there ({reason})") from error
     return images_of(source, size=size, channels=channels, crop=crop)
@@ -85,16 +85,23 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def open(self, row: int) -> Image.Image:
-        cell = self.rows[row][self.column]
-        return Image.open(cell["path"] if cell["bytes"] is None else BytesIO(cell["bytes"]))
+    def read(self, row: int) -> bytes:
+        return encoded(self.rows[row][self.column])
 
     def name(self, row: int) -> str:
         return f"{self.title}, row {row}"
 
 
+def encoded(cell: dict[str, Any] | None) -> bytes:
+    """The image in a cell that the library has not decoded: its bytes, or the path of a file."""
+    if cell is None:
+        raise BadInput("the cell is empty")
+    held: bytes | None = cell["bytes"]
+    return images.read(Path(cell["path"])) if held is None else held
+
+
 def _rows(datasets: Any, name: str, split: str) -> Any:
-    place = Path(name).expanduser()
+    place = located(name)
     try:
         if (place / "state.json").is_file() or (place / "dataset_dict.json").is_file():
             saved = datasets.load_from_disk(str(place))

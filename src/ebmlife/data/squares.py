@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from ebmlife.data import images
 from ebmlife.errors import BadInput
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
@@ -37,14 +38,15 @@ def anywhere(chances: Sequence[float], *, area: float = 1.0) -> Cut:
 
 
 def decoded(
-    opening: Callable[[], Image.Image], name: str, *, size: int, channels: int, cut: Cut = centre
+    reading: Callable[[], bytes], name: str, *, size: int, channels: int, cut: Cut = centre
 ) -> NDArray[np.uint8]:
-    """An image as uint8 (C, size, size), or a BadInput that names it."""
+    """An image as uint8 (C, size, size), or a BadInput that names it; `reading` gives the encoded image."""
     try:
-        with opening() as file:
+        with images.opened(reading()) as file:
             return squared(file, size=size, channels=channels, cut=cut)
     except Exception as error:  # Pillow's decoders raise a dozen kinds of exceptions for broken files
-        raise BadInput(f"{name}: cannot be read as an image ({error}); repair or remove the file") from error
+        reason = " ".join(str(error).removeprefix(f"{name}: ").split()) or type(error).__name__
+        raise BadInput(f"{name}: cannot be read as an image ({reason}); repair or remove the file") from error
 
 
 def squared(file: Image.Image, *, size: int, channels: int, cut: Cut = centre) -> NDArray[np.uint8]:

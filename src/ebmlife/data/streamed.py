@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
+from ebmlife.data import images
 from ebmlife.data.dataset import Dataset, InMemory, from_bytes
 from ebmlife.data.squares import Cut, anywhere, centre, decoded
 from ebmlife.errors import BadInput
@@ -27,8 +27,8 @@ class Source(Protocol):
     def labels(self) -> Tensor | None: ...
     def __len__(self) -> int: ...
 
-    def open(self, row: int) -> Image.Image:
-        """Not decoded yet, if possible."""
+    def read(self, row: int) -> bytes:
+        """The encoded image."""
         ...
 
     def name(self, row: int) -> str:
@@ -47,8 +47,8 @@ class Files:
     def __len__(self) -> int:
         return len(self.names)
 
-    def open(self, row: int) -> Image.Image:
-        return Image.open(self.root / self.names[row])
+    def read(self, row: int) -> bytes:
+        return images.read(self.root / self.names[row])
 
     def name(self, row: int) -> str:
         return str(self.root / self.names[row])
@@ -90,8 +90,8 @@ class Streamed:
         return InMemory(torch.from_numpy(pixels), self.labels)
 
     def _decoded(self, row: int, cut: Cut = centre) -> NDArray[np.uint8]:
-        opening = partial(self.source.open, row)
-        return decoded(opening, self.source.name(row), size=self.size, channels=self.channels, cut=cut)
+        reading = partial(self.source.read, row)
+        return decoded(reading, self.source.name(row), size=self.size, channels=self.channels, cut=cut)
 
 
 @dataclass(frozen=True, eq=False)

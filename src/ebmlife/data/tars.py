@@ -1,26 +1,29 @@
 """Tar files of images, as WebDataset writes them, read at any place: what is where is looked up once and cached."""
 
 import hashlib
+import math
 import os
 import re
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import torch
-from PIL import Image
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ebmlife import cached
+from ebmlife.data import images
 from ebmlife.data.dataset import Dataset
-from ebmlife.data.folder import SUFFIXES
+from ebmlife.data.scanning import SUFFIXES
 from ebmlife.data.streamed import check, images_of
 from ebmlife.errors import BadInput
-from ebmlife.files import cache_folder, whole
+from ebmlife.files import located
 
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+MOST = 100_000  # tars of a pattern
+_RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}")
 _NONE = -1  # the label of an image that has none
+_LABEL = 64  # bytes of a .cls member, at most
 
 
 def webdataset(*, shards: str, size: int, channels: int = 3, crop: float | None = None) -> Dataset:
@@ -29,7 +32,8 @@ def webdataset(*, shards: str, size: int, channels: int = 3, crop: float | None 
     `shards` is a folder of them, a pattern such as train-*.tar, or WebDataset's own train-{0000..1281}.tar. A sample is
     all members of one name up to its first dot; its .cls member, a whole number, is the label. The tars must lie on a
     disk and be plain, for they are not streamed in WebDataset's sense: any row can be read, so that epochs are
-    shuffled, shared out over ranks and resumed as those of a folder are.
+    shuffled, shared out over ranks and resumed as those of a folder are. Nothing is unpacked: links, devices and the
+    folders in members' names mean nothing.
     """
     check(size=size, channels=channels, crop=crop)
     return images_of(_read(find_tars(shards)), size=size, channels=channels, crop=crop)
@@ -46,11 +50,11 @@ class Members:
     def __len__(self) -> int:
         return len(self.places)
 
-    def open(self, row: int) -> Image.Image:
+    def read(self, row: int) -> bytes:
         tar, first, size = self.places[row].tolist()
         with self.tars[tar].open("rb") as stream:  # anew each time: workers must not share a place in the file
             stream.seek(first)
-            return Image.open(BytesIO(stream.read(size)))
+            return bytes(stream.read(size))
 
     def name(self, row: int) -> str:
         tar, first, _ = self.places[row].tolist()
@@ -58,30 +62,39 @@ class Members:
 
 
 def find_tars(shards: str) -> list[Path]:
-    place = Path(shards).expanduser()
+    place = located(shards)
     if place.is_dir():
         tars = sorted(place.glob("*.tar"))
     elif _RANGE.search(shards):
-        tars = [Path(name).expanduser() for name in _expanded(shards)]
+        tars = [located(name) for name in _expanded(shards)]
     elif any(letter in place.name for letter in "*?["):
-        tars = sorted(place.parent.glob(place.name))
+        tars = _matching(place)
     else:
         tars = [place]
-    missing = [str(tar) for tar in tars if not tar.is_file()]
+    missing = next((str(tar) for tar in tars if not tar.is_file()), None)
     if missing or not tars:
-        raise BadInput(f"{missing[0] if missing else shards}: no such tar; expected a folder of them or a pattern")
+        raise BadInput(f"{missing or shards}: no such tar; expected a folder of them or a pattern")
     return tars
 
 
+def _matching(pattern: Path) -> list[Path]:
+    try:
+        return sorted(pattern.parent.glob(pattern.name))
+    except ValueError as error:  # a ** that is not alone
+        raise BadInput(f"{pattern}: not a pattern of names ({error})") from error
+
+
 def _expanded(pattern: str) -> list[str]:
-    """'a-{08..11}.tar' -> 'a-08.tar' to 'a-11.tar'."""
-    match = _RANGE.search(pattern)
-    if match is None:
-        return [pattern]
-    first, last = match.groups()
-    numbers = (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
-    ends = _expanded(pattern[match.end() :])
-    return [f"{pattern[: match.start()]}{number}{end}" for number in numbers for end in ends]
+    """'a-{08..11}.tar' -> 'a-08.tar' to 'a-11.tar'; several ranges give all combinations."""
+    ranges = [(first, range(int(first), int(last) + 1)) for first, last in _RANGE.findall(pattern)]
+    count = math.prod(len(numbers) for _, numbers in ranges)
+    if count > MOST:
+        raise BadInput(f"{pattern}: the names of {count} tars, expected at most {MOST}; use a folder or a * instead")
+    names = [pattern]
+    for first, numbers in ranges:
+        written = [f"{number:0{len(first)}d}" for number in numbers]
+        names = [_RANGE.sub(number, name, count=1) for name in names for number in written]
+    return names
 
 
 def _read(tars: list[Path]) -> Members:
@@ -97,28 +110,52 @@ def _contents(tar: Path) -> Tensor:
     """int64 (N, 3): first byte, bytes and label of each image, from the cache if the file is the same."""
     about = tar.stat()
     digest = hashlib.sha256(f"{tar.resolve()}/{about.st_size}/{about.st_mtime_ns}".encode()).hexdigest()[:16]
-    file = cache_folder() / "tars" / f"{digest}.safetensors"
-    if not file.exists():
-        found = torch.tensor(_scanned(tar), dtype=torch.int64).reshape(-1, 3)
-        with whole(file) as unfinished:
-            save_file({"contents": found}, unfinished)
-    return load_file(file)["contents"]
+
+    def make() -> dict[str, Tensor]:
+        return {"contents": torch.tensor(_scanned(tar), dtype=torch.int64).reshape(-1, 3)}
+
+    return cached.tensors(f"tars/{digest}", make)["contents"]
 
 
 def _scanned(tar: Path) -> list[tuple[int, int, int]]:
-    images: dict[str, tuple[int, int]] = {}
+    found: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
     try:
-        with tarfile.open(tar, "r:") as members:
-            for member in filter(tarfile.TarInfo.isreg, members):
+        with tarfile.open(tar, "r:") as archive:
+            for member in _files(archive, tar.stat().st_size):
                 folder, base = os.path.split(member.name)
                 stem, _, ending = base.partition(".")
                 key = f"{folder}/{stem}"
                 if f".{ending.lower()}".endswith(SUFFIXES) and stem:
-                    images.setdefault(key, (member.offset_data, member.size))
+                    if member.size > images.BYTES:
+                        raise ValueError(f"an image of {member.size} bytes")
+                    found.setdefault(key, (member.offset_data, member.size))
                 elif ending.lower() == "cls":
-                    stream = members.extractfile(member)
-                    labels[key] = int(stream.read()) if stream else _NONE
-    except (tarfile.TarError, ValueError, EOFError) as error:
-        raise BadInput(f"{tar}: not a plain tar of WebDataset ({error}); unpack a compressed one first") from error
-    return [(first, size, labels.get(key, _NONE)) for key, (first, size) in images.items()]
+                    labels[key] = _label(archive, member)
+    except Exception as error:  # tarfile raises half a dozen kinds of exceptions for damaged headers
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadInput(f"{tar}: not a plain tar of WebDataset ({reason}); unpack a compressed one first") from error
+    return [(first, size, labels.get(key, _NONE)) for key, (first, size) in found.items()]
+
+
+def _files(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
+    """The regular files of a tar of so many bytes, all of which must lie within it."""
+    for member in archive:
+        # A negative size leads tarfile of some Pythons back to where it was, for ever.
+        if member.size < 0 or (member.isreg() and member.offset_data + member.size > size):
+            raise ValueError(f"a member of {member.size} bytes at byte {member.offset}, the tar has {size}")
+        if member.isreg():
+            yield member
+    # At a damaged header tarfile stops as if it were the end, and all that follows would be missing without a word.
+    if archive.fileobj is not None:
+        archive.fileobj.seek(archive.offset)
+        if archive.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
+            raise ValueError(f"a damaged header at byte {archive.offset}")
+
+
+def _label(archive: tarfile.TarFile, member: tarfile.TarInfo) -> int:
+    stream = archive.extractfile(member)
+    text = stream.read(_LABEL + 1) if stream else b""
+    if not text.strip().isdigit() or len(text) > _LABEL or int(text) >= 2**31:
+        raise ValueError(f"the label in {member.name} is not a whole number from 0")
+    return int(text)

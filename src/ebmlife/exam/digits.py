@@ -3,13 +3,12 @@
 import functools
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ebmlife import cached
 from ebmlife.data import digits
 from ebmlife.exam.reference import Features
-from ebmlife.files import cache_folder, whole
 from ebmlife.randomness import generator
 
 _VERSION = 1  # of the classifier: another one gives other distances
@@ -36,12 +35,9 @@ class DigitsClassifier(nn.Module):
 @functools.cache
 def digits_classifier() -> DigitsClassifier:
     """The classifier, from the cache or trained now: the same weights on the same machine, frozen."""
-    file = cache_folder() / f"digits-classifier-{_VERSION}.safetensors"
     classifier = DigitsClassifier()
-    if not file.exists():
-        with whole(file) as unfinished:
-            save_file(_trained().state_dict(), unfinished)
-    classifier.load_state_dict(load_file(file))
+    weights = cached.tensors(f"digits-classifier-{_VERSION}", lambda: dict(_trained().state_dict()))
+    classifier.load_state_dict(weights)
     return classifier.eval().requires_grad_(False)
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from ebmlife import cached
 from ebmlife.errors import BadInput
 from ebmlife.exam.frechet import shortened
-from ebmlife.files import cache_folder, whole
 from ebmlife.pictures import to_uint8
 
 FEATURES = 2048
@@ -98,12 +97,7 @@ def _network(weights: dict[str, Tensor] | None) -> nn.Module:
 
 
 def _weights() -> dict[str, Tensor]:
-    file = cache_folder() / "inception-2015-12-05.safetensors"
-    if not file.exists():
-        carried = _carried_by_fid_helper()
-        with whole(file) as unfinished:
-            save_file(carried if carried is not None else _downloaded(), unfinished)
-    return dict(load_file(file))
+    return cached.tensors("inception-2015-12-05", lambda: _carried_by_fid_helper() or _downloaded())
 
 
 def _downloaded() -> dict[str, Tensor]:

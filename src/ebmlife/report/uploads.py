@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Self
 
 import torch
-from PIL import Image
 from torch import Tensor
 
+from ebmlife.data import images
 from ebmlife.data.dataset import from_bytes
 from ebmlife.data.squares import squared
 from ebmlife.errors import BadInput
@@ -58,12 +57,10 @@ def decoded(body: bytes, *, kind: str, shape: tuple[int, ...]) -> Tensor:
     if kind not in TYPES:
         raise BadInput(f"only {', '.join(TYPES.values())} images can be read here")
     try:
-        with Image.open(BytesIO(body), formats=[TYPES[kind]]) as file:
-            if file.width * file.height > PIXELS:
-                raise BadInput(f"the image has {file.width}x{file.height} pixels; use one of at most 4096x4096")
+        with images.opened(body, formats=[TYPES[kind]], pixels=PIXELS) as file:
             pixels = squared(file, size=shape[1], channels=shape[0])
-    except BadInput:
-        raise
+    except images.TooLarge as error:
+        raise BadInput(f"the image is too large: {error}") from error
     except Exception as error:  # Pillow's decoders raise a dozen kinds of exceptions for broken files
         raise BadInput(f"this file cannot be read as a {TYPES[kind]} image; it may be damaged") from error
     return from_bytes(torch.from_numpy(pixels.copy()))

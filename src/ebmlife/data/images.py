@@ -1,0 +1,62 @@
+"""The one place that opens image files: regular files of a few known formats, and of a bounded size.
+
+Pillow knows formats that start other programs (EPS starts Ghostscript) or that hardly anybody audits, whatever a file's
+name ends in. Only those of `FORMATS` are tried here.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from ebmlife.errors import BadInput
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+PIXELS = 2**26  # of one image, such as 8192x8192: a small file can unpack to gigabytes
+BYTES = 2**28  # of one file: an image of so many pixels that is not compressed
+
+
+class TooLarge(BadInput):
+    """An image of more pixels than are wanted."""
+
+
+def read(path: Path, *, most: int = BYTES) -> bytes:
+    """The contents of a regular file of at most so many bytes. A FIFO, a socket or a device is refused at once."""
+    _refuse_odd(path, path.stat())
+    # O_NONBLOCK: the path may name something else by now, and opening a FIFO waits for its writer.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        about = os.fstat(stream.fileno())
+        _refuse_odd(path, about)
+        if about.st_size > most:
+            raise BadInput(f"{path}: {about.st_size} bytes, expected at most {most}; remove the file")
+        return stream.read(most)
+
+
+def _refuse_odd(path: Path, about: os.stat_result) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        raise BadInput(f"{path}: a {_kind(about.st_mode)}, expected a regular file")
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_ISDIR: "folder", stat.S_ISFIFO: "FIFO", stat.S_ISSOCK: "socket"}
+    return next((name for is_kind, name in kinds.items() if is_kind(mode)), "device")
+
+
+def opened(data: bytes, *, formats: Sequence[str] = FORMATS, pixels: int = PIXELS) -> Image.Image:
+    """An encoded image, its header read and its pixels not yet; BadInput, without a name, for what is none."""
+    try:
+        image = Image.open(BytesIO(data), formats=list(formats))
+    except UnidentifiedImageError as error:
+        raise BadInput(f"not a {_either(formats)} image") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # beyond Pillow's own limit
+        raise TooLarge(f"more than {pixels} pixels; make it smaller") from error
+    if image.width * image.height > pixels:
+        raise TooLarge(f"{image.width}x{image.height} pixels, expected at most {pixels}; make it smaller")
+    return image
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
