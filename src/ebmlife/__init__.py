@@ -2,6 +2,9 @@
 
 __version__ = "0.1.0"
 
+from ebmlife import interrupts as interrupts  # first: the others take seconds to load
+
+# isort: split
 from ebmlife import attacks, exam, importers, nets
 from ebmlife.build import load
 from ebmlife.defense import DefendedClassifier, Purifier

@@ -1,14 +1,18 @@
 """Files and folders that appear whole or not at all."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
 
+from ebmlife import leftovers
 from ebmlife.errors import BadInput
+
+_TEMPORARY = re.compile(r"\.([^/\s'\"]+)\.[\w-]+(?:\.old)?\.unfinished")
 
 
 @contextmanager
@@ -20,7 +24,7 @@ def whole(path: Path) -> Iterator[Path]:
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")  # another process may write it too
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        leftovers.begin(unfinished)
         remove(unfinished)
         yield unfinished
         _flush(unfinished)
@@ -30,7 +34,9 @@ def whole(path: Path) -> Iterator[Path]:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadInput(f"cannot write {path}: {reason}") from error
     finally:
-        remove(unfinished)
+        with suppress(OSError):  # of a folder that is gone, or that was none
+            remove(unfinished)
+        leftovers.end(unfinished)
 
 
 def sweep(folder: Path) -> None:
@@ -44,12 +50,26 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
 
 
+def can_be_made(folder: Path) -> None:
+    """BadInput for a folder that is not there and cannot be made: before hours are spent on what is to go there."""
+    there = next(place for place in (folder, *folder.parents) if place.exists() or place == place.parent)
+    if not there.is_dir():
+        raise BadInput(f"cannot write {folder}: {there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise BadInput(f"cannot write {folder}: {there} does not permit it")
+
+
 def located(name: str | Path) -> Path:
     """The path, a leading ~ replaced by the home folder that it stands for."""
     try:
         return Path(name).expanduser()
     except RuntimeError as error:  # of a user who is not known here
         raise BadInput(f"{name}: no such home folder; write the path without a ~") from error
+
+
+def without_temporary_names(text: str) -> str:
+    """A message in which the files being written are called by the names that they will have."""
+    return _TEMPORARY.sub(r"\1", text)
 
 
 def remove(path: Path) -> None:

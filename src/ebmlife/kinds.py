@@ -4,15 +4,17 @@ the recipe; which is which follows from their names, so that a new class needs o
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
 
 from ebmlife.errors import BadInput, nearest
 from ebmlife.schedule import Piecewise
-from ebmlife.sections import Changing, Optional, Part, explain, part
+from ebmlife.sections import LARGEST, Changing, Optional, Part, explain, part
 
+_MOST = {"depth": 10_000, "scales": 64, "seed": 2**63 - 1}  # layers are made one by one; other counts: LARGEST
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
@@ -54,12 +56,21 @@ class Kinds:
         for name, parameter in inspect.signature(maker).parameters.items():
             if name not in self.provided:
                 default = ... if parameter.default is parameter.empty else parameter.default
-                fields[name] = (_readable(hints[name]), default)
+                fields[name] = (_readable(name, hints[name]), default)
         return create_model("Options", __config__=_STRICT, **fields)
 
 
-def _readable(hint: Any) -> Any:
-    """The type, such that it can be given as text too."""
+def _readable(name: str, hint: Any) -> Any:
+    """The type, such that it can be given as text too; whole numbers within bounds."""
     if Piecewise in (hint, *get_args(hint)):
         return Changing
-    return Annotated[hint, Optional] if NoneType in get_args(hint) else hint
+    optional = NoneType in get_args(hint)
+    if int in (hint, *get_args(hint)):
+        hint = Annotated[hint, AfterValidator(partial(_bounded, most=_MOST.get(name, LARGEST)))]
+    return Annotated[hint, Optional] if optional else hint
+
+
+def _bounded(value: int | None, *, most: int) -> int | None:
+    if value is not None and not -most <= value <= most:
+        raise ValueError(f"must be at most {most}")
+    return value

@@ -15,6 +15,8 @@ from ebmlife.randomness import Streams, normal
 from ebmlife.recipe import Recipe
 from ebmlife.starts import Start
 
+MOST = 10**7  # samples of one call
+
 
 @dataclass(frozen=True)
 class Model:
@@ -46,8 +48,10 @@ class Model:
         self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
     ) -> list[Callable[[], Tensor]]:
         """The same states as functions that make a batch each, in any order and in any process."""
-        if n < 1:
-            raise BadInput(f"the number of samples must be at least 1, got {n}")
+        if not 1 <= n <= MOST:
+            raise BadInput(f"the number of samples must be at least 1 and at most {MOST}, got {n}")
+        if batch < 1:
+            raise BadInput(f"a batch must have at least 1 sample, got {batch}")
         if steps is not None and steps < 0:
             raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
         steps = self.recipe.sampling_steps if steps is None else steps

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ebmlife import pictures
 from ebmlife.errors import BadInput
-from ebmlife.files import whole
+from ebmlife.files import can_be_made, whole
 
 LARGEST_GRID = 10_000  # images: the one output that must be held whole
 
@@ -25,6 +25,7 @@ def write(path: Path, states: Iterable[Tensor], *, n: int, shape: tuple[int, ...
 
 def check(path: Path, *, n: int, shape: tuple[int, ...]) -> None:
     """BadInput for a path to which such states cannot be written."""
+    can_be_made(path.parent)
     if path.suffix not in _WRITERS:
         raise BadInput(f"--out {path}: the ending must be .png, .npy, .safetensors or none (a folder of images)")
     if path.suffix == ".png" and n > LARGEST_GRID:

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from ebmlife.errors import BadInput, nearest
 from ebmlife.sections import (
     OLD_EXPLOSION,
+    Batch,
     Checkpoint,
     Count,
     Explosion,
@@ -38,9 +39,9 @@ class Recipe(Section):
     summary: str = ""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     updates: Count
-    batch: Count = 128
+    batch: Batch = 128
     flip: bool = False  # mirror data images at random
-    workers: Natural = 2  # processes that decode images too many for the memory
+    workers: Annotated[int, Field(ge=0, le=256)] = 2  # processes that decode images too many for the memory
     device: str = "auto"
     data: Part
     net: Part
@@ -96,7 +97,7 @@ class GANRecipe(Recipe):
     net: Part = part("sngan")  # the discriminator
     generator: Generator = Generator()
     discriminator_steps: Count = 5
-    generator_batch: Annotated[Count | None, Optional] = None  # None: as the discriminator's
+    generator_batch: Annotated[Batch | None, Optional] = None  # None: as the discriminator's
     start: Part = part("generator")
     langevin: Sampling = Sampling(step_size=1e-2)
     sampling_steps: Natural = 0
@@ -134,7 +135,7 @@ class FlowRecipe(Recipe):
 
     method: Literal["flow"]
     net: Part = part("glow")
-    levels: Annotated[int, Field(ge=2)] = 256  # grey levels of the data: each is spread over its bin
+    levels: Annotated[int, Field(ge=2, le=2**16)] = 256  # grey levels of the data: each is spread over its bin
     start: Part = part("generator")
     sampling_steps: Natural = 0
 
@@ -149,7 +150,7 @@ class RecoveryRecipe(Recipe):
 
     method: Literal["recovery"]
     net: Part = part("sngan")
-    levels: Annotated[int, Field(ge=2)] = 6  # T
+    levels: Annotated[int, Field(ge=2, le=2**16)] = 6  # T
     steps: Count = 30  # K of a chain of training
     relative_step: Positive = 2e-4**0.5  # b: the step of a chain, in units of its level's noise
     start: Part = part("progressive")

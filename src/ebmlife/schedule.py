@@ -1,7 +1,9 @@
 """Values that change over training: learning rates, numbers of steps, rejuvenation probabilities."""
 
-import math
+import sys
 from dataclasses import dataclass
+
+_LARGEST = sys.float_info.max  # whole numbers can be larger
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Piecewise:
         starts = [phase.from_update for phase in self.phases]
         if not starts or starts[0] != 0 or starts != sorted(set(starts)):
             raise ValueError(f"phases must begin at update 0 and go up, got {starts}")
-        if not all(math.isfinite(phase.value) for phase in self.phases):
+        if not all(-_LARGEST <= phase.value <= _LARGEST for phase in self.phases):  # NaN is not
             raise ValueError("values must be finite")
 
     def __call__(self, update: int) -> float:

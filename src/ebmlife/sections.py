@@ -30,8 +30,8 @@ def _number(value: float) -> float:
 
 
 def _steps(schedule: Piecewise) -> Piecewise:
-    if any(value != int(value) or value < 0 for value in schedule.values):
-        raise ValueError("numbers of steps are whole and not negative")
+    if any(value != int(value) or not 0 <= value <= LARGEST for value in schedule.values):
+        raise ValueError(f"numbers of steps are whole, from 0 to {LARGEST}")
     return schedule
 
 
@@ -74,8 +74,10 @@ Decay = Annotated[  # 0.0 stays 0.0: recipes' hashes have always known it as tha
 Optional = BeforeValidator(_none)  # 'none' on the command line
 Positive = Annotated[float, Field(gt=0)]
 Explosion = Annotated[Positive | None, BeforeValidator(_explosion)]
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
+LARGEST = 10**9  # of all counts: more is a slip of the hand
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Batch = Annotated[int, Field(ge=1, le=2**20)]
+Natural = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 class Section(BaseModel):
@@ -143,13 +145,13 @@ class Noise(Section):
 
     largest: Positive
     smallest: Positive
-    count: Annotated[int, Field(ge=2)]
+    count: Annotated[int, Field(ge=2, le=2**16)]
 
 
 class Watch(Section):
     tensorboard_every: Count = 10
     pictures_every: Count = 1000
-    pictures: Count = 64  # images of a grid
+    pictures: Annotated[int, Field(ge=1, le=10_000)] = 64  # images of a grid
 
 
 class Checkpoint(Section):

@@ -29,6 +29,7 @@ from ebmlife.starts import FromData, FromGenerator, Start, Uniform
 
 STARTS = ("data", "noise", "generator")
 FEATURES = ("fid", "digits", "moments")  # what distances to the data can be taken in
+_MOST = 10**6  # chains
 _BIRTHS = 256  # chains that a generator makes together: memory is that of so many
 
 
@@ -98,8 +99,8 @@ def trained(
     `conditional`: of recovery likelihood, what was learned is an energy of images given noisier ones; each chain is
     given one of its own start.
     """
-    if chains < 2:
-        raise BadInput(f"--chains must be at least 2, got {chains}")
+    if not 2 <= chains <= _MOST:
+        raise BadInput(f"--chains must be at least 2 and at most {_MOST}, got {chains}")
     model = build.load(
         run,
         update=update,

@@ -12,6 +12,7 @@ from ebmlife.cli import (
     estimating,
     examining,
     importing,
+    limits,
     reporting,
     sampling,
     sharing,
@@ -22,6 +23,9 @@ from ebmlife.cli import (
 from ebmlife.cli.parsing import Parser, adder, changed_fields, trusted, unknown
 from ebmlife.distributed import ALONE, Ranks, join
 from ebmlife.errors import BadInput, Diverged, Lost, nearest
+from ebmlife.files import without_temporary_names
+from ebmlife.interrupts import handled
+from ebmlife.notes import shown
 
 _NOT_OPTIONS = ("command", "takes_fields", "shared", "run", "folder", "name", "files", "folders", "target")
 _GROUPS = (
@@ -41,6 +45,7 @@ _GROUPS = (
 _FAILURES = {BadInput: ("error", 2), OSError: ("error", 2), Diverged: ("diverged", 1), Lost: ("a rank is gone", 1)}
 
 
+@handled
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 0, or 1 and 2 for the failures above, 130 after Ctrl-C, 141 where the
     reader of its output has left."""
@@ -89,7 +94,7 @@ def _printed(words: list[str], ranks: Ranks) -> int:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return f"cannot write the output: {error.strerror}"
-    return " ".join(str(error).split())
+    return shown(without_temporary_names(" ".join(str(error).split())))
 
 
 def _dispatch(words: list[str], ranks: Ranks) -> int:
@@ -100,10 +105,12 @@ def _dispatch(words: list[str], ranks: Ranks) -> int:
             raise BadInput(f"unknown argument {strange!r}{nearest(strange, known)}")
         changes = changed_fields(rest)
         options.trust = trusted(options, changes)
+        limits.check(options)
     if not ranks.first and not options.shared:
         return 0
     options.ranks = ranks
-    code: int = options.run(options, changes)
+    with limits.memory():
+        code: int = options.run(options, changes)
     return code
 
 

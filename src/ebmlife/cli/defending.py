@@ -18,7 +18,7 @@ from ebmlife.data.dataset import from_bytes
 from ebmlife.data.folder import decode
 from ebmlife.defense import Purifier
 from ebmlife.errors import BadInput
-from ebmlife.files import whole
+from ebmlife.files import can_be_made, whole
 from ebmlife.model import Model
 from ebmlife.randomness import mixed
 
@@ -118,6 +118,7 @@ def _names(files: Sequence[Path], out: Path) -> list[str]:
     """The cleaned images' names, before any is cleaned."""
     if out.exists():
         raise BadInput(f"--out {out} exists already; choose another name")
+    can_be_made(out)
     names = [f"{file.stem}.png" for file in files]
     taken = {"strip.png"}
     for name in names:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 from ebmlife import checkpoint, fingerprint, places
+from ebmlife.claims import claimed
 from ebmlife.cli import energies, images
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.distributed import Ranks
@@ -20,7 +21,7 @@ from ebmlife.energy import Energy
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.life_cycle import check
-from ebmlife.files import whole
+from ebmlife.files import can_be_made
 from ebmlife.longwalk import Progress
 from ebmlife.stopping import signals
 from ebmlife.subjects import (
@@ -94,20 +95,22 @@ def register(command: Command) -> None:
 def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.together(), ranks.leading():
-        out, subject = _folder(options), _subject(options, changes)
+        out = _folder(options)
+        can_be_made(out)
+        subject = _subject(options, changes)
         energies.check(subject, options)
         step_size = subject.step_size if options.step_size is None else options.step_size
         check(subject.energy, subject.x0, subject.data, steps=options.steps, batch=options.batch)
         if not 0 < step_size < _LARGEST_STEP:
             raise BadInput(f"an exam needs a step_size above 0 and below {_LARGEST_STEP:g}, got {step_size}")
         features, traced = find_features(subject.features, tuple(subject.x0.shape[1:]))
-        begun = (out / "exam.json").exists()
-        finished = _finished(out, _asked(options, subject, step_size), subject.evaluated_on)
+        asked = _asked(options, subject, step_size)
+        finished = _finished(out, asked)
     if not ranks.any(not finished):
         cycle = record.load(out)
     else:
         _say_who_rests(len(subject.x0), options.batch, ranks)
-        kept = nullcontext() if begun or not ranks.first else _swept(out)
+        kept = claimed(out / "exam.json", asked | _said(subject.evaluated_on)) if ranks.first else nullcontext()
         with signals() as stop, bar(quiet=not ranks.first) as progress, kept:
             cycle = life_cycle(
                 subject.energy,
@@ -200,14 +203,12 @@ def _whole_subject(options: argparse.Namespace, changes: dict[str, str]) -> Subj
     )
 
 
-def _finished(out: Path, asked: dict[str, Any], evaluated_on: dict[str, Any] | None) -> bool:
+def _finished(out: Path, asked: dict[str, Any]) -> bool:
     """Whether this very exam is finished in the folder; another one that is there is not touched."""
     if (out / "recipe.json").exists():
         raise BadInput(f"{out} is the folder of a run; choose another --out, such as {out / 'exam'}")
     file = out / "exam.json"
     if not file.exists():
-        with whole(file) as unfinished:
-            unfinished.write_text(json.dumps(asked | _said(evaluated_on), indent=1))
         return False
     try:
         there = dict(json.loads(file.read_text()))
@@ -217,17 +218,6 @@ def _finished(out: Path, asked: dict[str, Any], evaluated_on: dict[str, Any] | N
         if not fingerprint.alike(there.get(name, value), value):  # older exams say less
             raise BadInput(f"{out} holds an exam with {name} {there.get(name)}, not {value}; choose another --out")
     return (out / "life-cycle.json").exists()
-
-
-@contextmanager
-def _swept(out: Path) -> Iterator[None]:
-    """An exam that failed before it was ever saved leaves nothing that the next one would have to agree with."""
-    try:
-        yield
-    except Exception:
-        if checkpoint.choose(out, None) is None:
-            (out / "exam.json").unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, Protocol
 
 from ebmlife.calls import Trust, is_call
 from ebmlife.errors import BadInput
+from ebmlife.sections import LARGEST
 
 Run = Callable[[argparse.Namespace, dict[str, str]], int]  # options, changed fields of the recipe -> exit code
 _TRUST = "a function that the loaded model may call as its generator; may be repeated"
@@ -104,6 +105,9 @@ def trusted(options: argparse.Namespace, changes: dict[str, str]) -> Trust:
 
 def counts(text: str, option: str = "--steps") -> list[int]:
     try:
-        return [int(word) for word in text.split(",")]
+        numbers = [int(word) for word in text.split(",")]
     except ValueError as error:
         raise BadInput(f"{option} takes whole numbers with commas between them, not {text!r}") from error
+    if max(map(abs, numbers)) > LARGEST:
+        raise BadInput(f"{option} takes whole numbers of at most {LARGEST}, not {text!r}")
+    return numbers

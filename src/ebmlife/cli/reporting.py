@@ -13,6 +13,7 @@ from ebmlife.cli.defending import load_model
 from ebmlife.cli.examining import bar
 from ebmlife.cli.parsing import Command
 from ebmlife.errors import BadInput
+from ebmlife.files import can_be_made
 from ebmlife.model import Model
 from ebmlife.pictures import image
 from ebmlife.report import robustness
@@ -79,6 +80,7 @@ def _out(options: argparse.Namespace) -> Path:
     out: Path = options.out or places.own(options.folders[0]) / "report.html"
     if out.suffix != ".html" or out.is_dir():
         raise BadInput(f"--out {out}: the page is a file that ends in .html")
+    can_be_made(out.parent)
     return out
 
 

@@ -74,7 +74,7 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
         place, source = places.own(options.folder), places.find(options.folder, update=options.update)
         chosen = _reference(model, options, changes)
         asked = counts(options.steps) if options.steps else None
-    n = options.n or (2000 if model.recipe.data.kind == "digits" else 5000)
+    n = (2000 if model.recipe.data.kind == "digits" else 5000) if options.n is None else options.n
     score = partial(
         score_samples, data=chosen.data, n=n, seed=options.seed, progress=partial(_progress, ranks), ranks=ranks
     )

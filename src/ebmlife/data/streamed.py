@@ -17,6 +17,7 @@ from ebmlife.data.dataset import Dataset, InMemory, from_bytes
 from ebmlife.data.squares import Cut, anywhere, centre, decoded
 from ebmlife.errors import BadInput
 
+LARGEST = 8192  # pixels of a side
 MEMORY = 2 * 2**30  # bytes of pixels up to which a set is held
 
 
@@ -120,8 +121,8 @@ class Cropped:
 
 
 def check(*, size: int, channels: int, crop: float | None) -> None:
-    if size < 1:
-        raise BadInput(f"images need a size of at least 1 pixel, not {size}")
+    if not 1 <= size <= LARGEST:
+        raise BadInput(f"images need a size of at least 1 pixel and at most {LARGEST}, not {size}")
     if channels not in (1, 3):
         raise BadInput(f"images have 1 channel (grey) or 3 (RGB), not {channels}")
     if crop is not None and not 0 < crop <= 1:

@@ -157,6 +157,7 @@ class Spirals:
         return torch.cdist(x, self.curve().to(x)).argmin(1) // self.nodes
 
 
+MOST = 10**7  # points of a data set
 TOYS: Mapping[str, Callable[..., Toy]] = MappingProxyType({"mixture": Mixture, "rings": Rings, "spirals": Spirals})
 
 
@@ -171,6 +172,8 @@ def density(name: str, *, scale: float | None = None) -> Toy:
 
 def toy(name: str, *, n: int = 100_000, seed: int = 0, scale: float | None = None) -> InMemory:
     """n training points of a toy density."""
-    if n < 1:
-        raise BadInput(f"a toy data set needs n >= 1 points, not {n}")
+    if not 1 <= n <= MOST:
+        raise BadInput(f"a toy data set has from 1 to {MOST} points, not {n}")
+    if not 0 <= seed < 2**63:
+        raise BadInput(f"the seed of a toy data set must be at least 0 and below 2**63, not {seed}")
     return InMemory(density(name, scale=scale).sample(n, rng=torch.Generator().manual_seed(seed)))

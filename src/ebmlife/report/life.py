@@ -8,11 +8,12 @@ from typing import Any
 
 from ebmlife import build, checkpoint, places
 from ebmlife.calls import NOTHING, Trust
+from ebmlife.claims import claimed
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, digits, life_cycle, record
 from ebmlife.exam.reference import PLAIN
 from ebmlife.exam.verdict import LONGRUN, MIDRUN
-from ebmlife.files import remove, whole
+from ebmlife.files import remove
 from ebmlife.longwalk import Progress
 from ebmlife.model import Model
 from ebmlife.randomness import generator
@@ -92,12 +93,17 @@ def walk(
     own = places.own(run)
     if (own / "exam" / "life-cycle.json").is_file():
         return True
-    place = _place(own)
-    settings = _claim(place, places.find(run), steps, chains)
-    if (place / "life-cycle.json").is_file():
+    place, source = _place(own), places.find(run)
+    there, wanted = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
+    same = all(there.get(name) == value for name, value in wanted.items() if value is not None)
+    if same and (place / "life-cycle.json").is_file():
         return True
+    settings = there if same else _new(wanted, source)
     model = build.load(run, device=device, trust_code=trust)
-    cycle = _walked(model, place, settings["steps"], settings["chains"], progress, stopping)
+    if not same:
+        remove(place)
+    with claimed(place / "walk.json", settings):
+        cycle = _walked(model, place, settings["steps"], settings["chains"], progress, stopping)
     if cycle.complete:
         record.save(cycle, place)
     return cycle.complete
@@ -141,16 +147,13 @@ def _weights(source: Path) -> dict[str, Any]:
     return {"update": newest, "weights": manifest["sha256"]["tensors.safetensors"]}
 
 
-def _claim(place: Path, source: Path, steps: int | None, chains: int | None) -> dict[str, Any]:
-    """The settings of the walk that is kept there, or of a new one in its place."""
-    there, wanted = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
-    if all(there.get(name) == value for name, value in wanted.items() if value is not None):
-        return there
-    points = len(facts.states(source) or ()) == 1
-    settings = wanted | {"steps": steps or _STEPS, "chains": chains or (_POINTS if points else _IMAGES)}
-    remove(place)
-    with whole(place / "walk.json") as unfinished:
-        unfinished.write_text(json.dumps(settings))
+def _new(wanted: dict[str, Any], source: Path) -> dict[str, Any]:
+    """The settings of a walk, complete."""
+    usual = {"steps": _STEPS, "chains": _POINTS if len(facts.states(source) or ()) == 1 else _IMAGES}
+    settings = wanted | {name: value for name, value in usual.items() if wanted[name] is None}
+    for name, least, most in (("steps", 0, 10**9), ("chains", 2, 10**6)):
+        if not least <= settings[name] <= most:
+            raise BadInput(f"--{name} must be at least {least} and at most {most}, got {settings[name]}")
     return settings
 
 

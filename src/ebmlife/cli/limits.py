@@ -1,0 +1,47 @@
+"""Numbers that no command can mean, refused before any work; and what is larger than the memory, said in one line."""
+
+import argparse
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ebmlife.errors import BadInput
+from ebmlife.sections import LARGEST
+
+_SEEDS = 2**63  # of seeds
+# What torch and numpy say, as RuntimeError or ValueError, of tensors that cannot be.
+_NO_ROOM = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "storage size calculation overflow",
+    "integer multiplication overflow",
+    "numel: integer",
+    "array is too big",
+    "maximum allowed dimension",
+)
+
+
+def check(options: argparse.Namespace) -> None:
+    """BadInput for the first number among the options that is not finite, or larger than any use of it."""
+    for name, value in vars(options).items():
+        most = _SEEDS - 1 if name == "seed" else LARGEST
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > most:
+            raise BadInput(f"--{name.replace('_', '-')} must be at most {most}, got {value}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadInput(f"--{name.replace('_', '-')} must be a finite number, got {value}")
+
+
+@contextmanager
+def memory() -> Iterator[None]:
+    """Within, what does not fit into the memory, or is nested beyond reading, is a BadInput."""
+    try:
+        yield
+    except RecursionError as error:
+        raise BadInput("something that was read is nested too deeply; --debug shows what") from error
+    except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        if isinstance(error, RuntimeError | ValueError) and not any(words in said.lower() for words in _NO_ROOM):
+            raise
+        advice = "make counts, batches, banks or networks smaller"
+        raise BadInput(f"not enough memory ({said or type(error).__name__}); {advice}") from error
