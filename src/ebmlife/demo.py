@@ -16,6 +16,7 @@ from ebmlife.data import digits
 from ebmlife.errors import BadInput
 from ebmlife.exam import diversity
 from ebmlife.exam.portrait import together
+from ebmlife.notes import shown
 from ebmlife.recipe import EBMRecipe, as_ebm
 from ebmlife.report import prepare, write
 from ebmlife.report.life import read as read_life
@@ -87,7 +88,7 @@ def _show(outcome: Outcome, console: Console) -> None:
         ("checkpoint", checkpoint.path(folder, outcome.update)),
         ("log", folder / "log.jsonl"),
     ):
-        files.add_row(name, Text(str(path), overflow="fold"))  # Text: a path is no markup
+        files.add_row(name, Text(shown(path), overflow="fold"))  # Text: a path is no markup
     console.print(files, _figures(folder, samples))
 
 

@@ -31,7 +31,7 @@ def _number(value: float) -> float:
 
 def _steps(schedule: Piecewise) -> Piecewise:
     if any(value != int(value) or not 0 <= value <= LARGEST for value in schedule.values):
-        raise ValueError(f"numbers of steps are whole, from 0 to {LARGEST}")
+        raise ValueError(f"numbers of steps are whole, not negative and at most {LARGEST}")
     return schedule
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from ebmlife.bench import writing
 from ebmlife.bench.contestants import CASES, contestants, update_contestants
 from ebmlife.bench.measuring import flops, growth, measure
+from ebmlife.notes import shown
 
 
 def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0.5) -> None:
@@ -31,4 +32,4 @@ def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0
     grown = growth(CASES[0])
     writing.show(console, results, grown)
     files = writing.write(folder, results, grown)
-    console.print(f"written: {', '.join(map(str, files))}", highlight=False, soft_wrap=True)
+    console.print(f"written: {', '.join(map(shown, files))}", markup=False, highlight=False, soft_wrap=True)

@@ -25,6 +25,7 @@ from ebmlife.errors import BadInput
 from ebmlife.evaluated import Images
 from ebmlife.files import whole
 from ebmlife.gradients import Fixed, Gradient, Smooth, Transfer, attacked_through, find
+from ebmlife.notes import shown
 from ebmlife.randomness import mixed
 
 UNDEFENDED = "undefended"
@@ -147,7 +148,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
             _check_masking(suspect, defences[suspect], x, y, plan, out, ranks)
     except KeyboardInterrupt:
         if ranks.first:
-            print(f"stopped; the same command goes on where it was, in {out}")
+            print(f"stopped; the same command goes on where it was, in {shown(out)}")
         raise
     if ranks.first:
         records |= _earlier(out, settings)
@@ -155,8 +156,8 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         _draw(records, out)
         longest = _longest(defences)
         _show(records[longest], defences[longest], x, seed=options.seed, out=out, name=longest)
-        print(f"attacked: {len(x)} of {chosen}")
-        print(f"records and plots: {out}")
+        print(f"attacked: {len(x)} of {shown(chosen)}")
+        print(f"records and plots: {shown(out)}")
     return 0
 
 

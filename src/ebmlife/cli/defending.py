@@ -20,6 +20,7 @@ from ebmlife.defense import Purifier
 from ebmlife.errors import BadInput
 from ebmlife.files import can_be_made, whole
 from ebmlife.model import Model
+from ebmlife.notes import shown
 from ebmlife.randomness import mixed
 
 _STRIP = 16  # images of a strip
@@ -86,11 +87,11 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
         at = checkpoint.choose(places.find(options.folder, update=options.update), options.update)
         told = {"recipe_hash": model.recipe.hash, "update": at, "steps": purifier.steps, "seed": options.seed, **about}
         (unfinished / "purified.json").write_text(json.dumps(told, indent=1))
-    print(f"{len(x)} images after {purifier.steps} Langevin steps: {options.out}")
+    print(f"{len(x)} images after {purifier.steps} Langevin steps: {shown(options.out)}")
     if options.strip:
         if len(x) > _STRIP:
             print(f"note: the strip is of the first {_STRIP} images")
-        print(f"strip at steps {', '.join(map(str, _marks(purifier.steps)))}: {options.out / 'strip.png'}")
+        print(f"strip at steps {', '.join(map(str, _marks(purifier.steps)))}: {shown(options.out / 'strip.png')}")
     return 0
 
 

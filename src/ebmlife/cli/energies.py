@@ -16,6 +16,7 @@ from ebmlife.exam.basins import MOST, basins
 from ebmlife.exam.outliers import detect
 from ebmlife.exam.reference import some_of
 from ebmlife.files import whole
+from ebmlife.notes import shown
 from ebmlife.randomness import generator
 from ebmlife.subjects import Subject
 
@@ -87,7 +88,7 @@ def _map_basins(subject: Subject, cycle: LifeCycle, out: Path, depth: float) -> 
         unfinished.write_text(json.dumps(plain, indent=1))
     chains = f"{len(x)} chains" if len(x) == len(cycle.states) else f"{len(x)} of {len(cycle.states)} chains"
     print(f"{chains} lie in {len(found.minima)} basins; the largest hold {sorted(found.sizes)[:-6:-1]}")
-    print(f"their tree: {out / 'basins.png'}")
+    print(f"their tree: {shown(out / 'basins.png')}")
 
 
 def _others(folders: list[Path], subject: Subject) -> dict[str, data.Dataset]:

@@ -23,6 +23,7 @@ from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.life_cycle import check
 from ebmlife.files import can_be_made
 from ebmlife.longwalk import Progress
+from ebmlife.notes import shown
 from ebmlife.stopping import signals
 from ebmlife.subjects import (
     FEATURES,
@@ -249,5 +250,5 @@ def _show(cycle: LifeCycle, out: Path) -> None:
     print(f"verdict: {cycle.verdict}, stable until step {cycle.stable_until}")
     for reason in cycle.reasons:
         print(f"- {reason}")
-    print(f"the same chains growing old: {out / 'strip.png'}")
-    print(f"curves: {out / 'life-cycle.png'}\nall figures: {out / 'life-cycle.json'}")
+    print(f"the same chains growing old: {shown(out / 'strip.png')}")
+    print(f"curves: {shown(out / 'life-cycle.png')}\nall figures: {shown(out / 'life-cycle.json')}")

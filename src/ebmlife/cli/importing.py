@@ -13,6 +13,7 @@ from ebmlife.importers import load
 from ebmlife.importers.kinds import Imported
 from ebmlife.kinds import Kinds
 from ebmlife.nets import AuthorsWideResNet
+from ebmlife.notes import shown
 from ebmlife.prior import FixedPrior
 from ebmlife.recipe import EBMRecipe, Part, as_ebm, override, part
 from ebmlife.sections import Prior
@@ -60,7 +61,7 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
             build.fit_weights(target, source.net.state_dict(), source.kind)
     origin = ", ".join(map(str, (*options.files, *([options.prior] if prior else []))))
     write_weights(options.out, recipe, net, maker, prior, shape=shape, origin=origin)
-    print(f"{', '.join(one.kind for one in found)} -> {options.out}, with the numbers of {name}")
+    print(f"{', '.join(one.kind for one in found)} -> {shown(options.out)}, with the numbers of {name}")
     return 0
 
 
@@ -70,7 +71,7 @@ def _classifier(net: AuthorsWideResNet, found: list[Imported], out: Path) -> int
     if out.suffix != ".safetensors":
         raise BadInput(f"a classifier becomes a file: --out {out.name}.safetensors")
     write_authors_wrn(out, net, found[0].options)
-    print(f"wrn -> {out}; use it as --classifier wrn:{out}")
+    print(f"wrn -> {shown(out)}; use it as --classifier wrn:{shown(out)}")
     return 0
 
 

@@ -15,6 +15,7 @@ from ebmlife.cli.parsing import Command
 from ebmlife.errors import BadInput
 from ebmlife.files import can_be_made
 from ebmlife.model import Model
+from ebmlife.notes import shown
 from ebmlife.pictures import image
 from ebmlife.report import robustness
 from ebmlife.report.desk import Desk
@@ -69,8 +70,8 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
             print("stopped; the same command goes on where it was")
             return 0
     for note in write(options.folders, out):
-        print(f"note: left out of the page: {note}")
-    print(f"report: {out}")
+        print(f"note: left out of the page: {shown(note)}")
+    print(f"report: {shown(out)}")
     return 0
 
 
@@ -88,11 +89,11 @@ def _watch(options: argparse.Namespace, changes: dict[str, str]) -> int:
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     desk = _desk(options) if options.classifier else None
     with PageServer(options.folder, host=options.host, port=options.port, desk=desk) as server:
-        print(f"{server.address} shows {options.folder} as it goes on; Ctrl-C ends it", flush=True)
+        print(f"{server.address} shows {shown(options.folder)} as it goes on; Ctrl-C ends it", flush=True)
         if not server.private:
             print("note: others on the network can see this page too", flush=True)
         if desk is None:
-            print(f"to try images: ebmlife watch {quote(options.folder)} --classifier NAME", flush=True)
+            print(f"to try images: ebmlife watch {shown(quote(options.folder))} --classifier NAME", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -19,6 +19,7 @@ from ebmlife.distributed import Ranks
 from ebmlife.evaluated import Images, choose
 from ebmlife.exam import score_samples
 from ebmlife.model import Model
+from ebmlife.notes import shown
 
 
 def register(command: Command) -> None:
@@ -59,7 +60,7 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
     states = ranks.in_order(blocks)
     if ranks.first:
         output.write(options.out, states, n=options.n, shape=model.shape)
-        print(f"{options.n} samples: {options.out}")
+        print(f"{options.n} samples: {shown(options.out)}")
     else:
         deque(states, maxlen=0)
     return 0
@@ -110,14 +111,14 @@ def _show_checkpoints(found: dict[int, dict[str, float]], folder: Path) -> None:
     name = next(iter(next(iter(found.values()))))
     best = min(found, key=lambda update: found[update][name])
     print(f"best: update {best}, {name} {found[best][name]:.4g}")
-    print(f"plot: {_plot(folder / 'fid-checkpoints.png', found, 'update')}")
+    print(f"plot: {shown(_plot(folder / 'fid-checkpoints.png', found, 'update'))}")
 
 
 def _show_ages(found: dict[int, dict[str, float]], model: Model, folder: Path, *, seed: int) -> None:
     strips = [model.sample(10, steps=steps, seed=seed, scope="picture") for steps in found]  # the same, growing old
     pictures.save(folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
-    print(f"strips, a row for each number of steps: {folder / 'fid-steps-strips.png'}")
-    print(f"plot: {_plot(folder / 'fid-steps.png', found, 'Langevin steps')}")
+    print(f"strips, a row for each number of steps: {shown(folder / 'fid-steps-strips.png')}")
+    print(f"plot: {shown(_plot(folder / 'fid-steps.png', found, 'Langevin steps'))}")
 
 
 def _scored(cases: Mapping[int, Callable[[], dict[str, float]]], of: str, ranks: Ranks) -> dict[int, dict[str, float]]:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from ebmlife.cli.parsing import Command
+from ebmlife.notes import shown
 from ebmlife.share import push
 
 
@@ -25,5 +26,5 @@ def _push(options: argparse.Namespace, changes: dict[str, str]) -> int:
         private=options.private,
         trust_code=options.trust,
     )
-    print(f"{options.target}: {place}\nuse it: ebmlife sample {options.target} --out samples.png")
+    print(f"{shown(options.target)}: {shown(place)}\nuse it: ebmlife sample {shown(options.target)} --out samples.png")
     return 0

@@ -10,6 +10,7 @@ from ebmlife import build, recipes, run
 from ebmlife.cli.parsing import Command
 from ebmlife.demo import demo
 from ebmlife.distributed import ALONE, Ranks
+from ebmlife.notes import shown
 from ebmlife.recipe import Recipe, override
 from ebmlife.recipes.authors import as_authors
 from ebmlife.run import Outcome
@@ -70,7 +71,7 @@ def _train(options: argparse.Namespace, changes: dict[str, str]) -> int:
     with ranks.together():
         recipe = _recipe(options, changes)
     if ranks.first:
-        print(f"recipe {recipe.name} ({recipe.hash}) -> {options.out}", flush=True)
+        print(f"recipe {recipe.name} ({recipe.hash}) -> {shown(options.out)}", flush=True)
     console = Console(quiet=not ranks.first)
     return _ended(run.begin(recipe, options.out, console=console, ranks=ranks, trust=options.trust), ranks)
 
@@ -97,7 +98,8 @@ def _ended(outcome: Outcome, ranks: Ranks = ALONE) -> int:
     if not ranks.first:
         return 0
     if outcome.finished:
-        print(f"done: {outcome.update} updates in {outcome.folder}")
+        print(f"done: {outcome.update} updates in {shown(outcome.folder)}")
     else:
-        print(f"stopped and saved at update {outcome.update}; go on with: ebmlife resume {quote(str(outcome.folder))}")
+        again = f"ebmlife resume {shown(quote(str(outcome.folder)))}"
+        print(f"stopped and saved at update {outcome.update}; go on with: {again}")
     return 0
