@@ -106,6 +106,7 @@ def _dispatch(words: list[str], ranks: Ranks) -> int:
         changes = changed_fields(rest)
         options.trust = trusted(options, changes)
         limits.check(options)
+    limits.quiet_decoders()
     if not ranks.first and not options.shared:
         return 0
     options.ranks = ranks

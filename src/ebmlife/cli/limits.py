@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,6 +31,11 @@ def check(options: argparse.Namespace) -> None:
             raise BadInput(f"--{name.replace('_', '-')} must be at most {most}, got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise BadInput(f"--{name.replace('_', '-')} must be a finite number, got {value}")
+
+
+def quiet_decoders() -> None:
+    """Pillow warns of odd tags and sizes with lines of its own code; what it cannot read is said in one of ours."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 @contextmanager
