@@ -104,7 +104,7 @@ def test_toy_is_a_seeded_set_of_points(name):
 def test_unknown_toys_are_refused_with_a_hint():
     with pytest.raises(BadInput, match="did you mean 'rings'"):
         toy("ring")
-    with pytest.raises(BadInput, match="n >= 1"):
+    with pytest.raises(BadInput, match="from 1 to"):
         toy("rings", n=0)
 
 

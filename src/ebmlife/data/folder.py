@@ -1,6 +1,7 @@
 """Any folder of images."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def decode(path: Path, *, size: int, channels: int) -> NDArray[np.uint8]:
     return decoded(partial(images.read, path), str(path), size=size, channels=channels)
 
 
-def _part(root: Path, names: tuple[str, ...], held_out: float | None, train: bool | None) -> tuple[str, ...]:
+def _part(root: Path, names: Sequence[str], held_out: float | None, train: bool | None) -> Sequence[str]:
     """The images that are held out, or the others. Each is chosen by its own name: more images move none of them."""
     if held_out is None:
         if train is not None:
@@ -69,7 +70,7 @@ def _part(root: Path, names: tuple[str, ...], held_out: float | None, train: boo
         return names
     if not 0 < held_out < 1:
         raise BadInput(f"data.held_out is a share of the images above 0 and below 1, not {held_out}")
-    part = tuple(name for name in names if (_chance(name) < held_out) == (train is False))
+    part = [name for name in names if (_chance(name) < held_out) == (train is False)]
     if not part:
         kept = "hold out" if train is False else "train on"
         raise BadInput(f"{root}: data.held_out {held_out} leaves none of {len(names)} images to {kept}; change it")
