@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all."""
 
 import os
+import pwd
 import re
 import shutil
 from collections.abc import Iterator
@@ -46,8 +47,20 @@ def sweep(folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ebmlife"
+    """Where what can be made again is kept: in $XDG_CACHE_HOME, or in ~/.cache if it is unset, empty or relative."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (named if named.is_absolute() else home() / ".cache") / "ebmlife"
+
+
+def home() -> Path:
+    """$HOME, or what the system knows if it is unset, empty or relative; BadInput if there is none."""
+    named = Path(os.environ.get("HOME", ""))
+    if named.is_absolute():
+        return named
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        raise BadInput("this user has no home folder; set XDG_CACHE_HOME to a folder for the cache") from None
 
 
 def can_be_made(folder: Path) -> None:

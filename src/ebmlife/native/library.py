@@ -6,14 +6,19 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sysconfig
+import sys
 from pathlib import Path
 
 from ebmlife.errors import BadInput
-from ebmlife.files import cache_folder, whole
+from ebmlife.files import cache_folder
+from ebmlife.native import cache
+from ebmlife.native.trust import Untrusted
 
 _SOURCE = Path(__file__).with_name("program.c")
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
+_LONGEST = 100  # seconds that a compiler may take; it needs 2
+_FAILURES = (Untrusted, BadInput, OSError, subprocess.SubprocessError)
+_said: list[str] = []
 
 
 class Operation(ctypes.Structure):
@@ -29,30 +34,64 @@ class Operation(ctypes.Structure):
 
 @functools.cache
 def library(images: int = 16) -> ctypes.CDLL | None:
-    """The library for blocks of so many images, or None where there is no compiler (or EBMLIFE_NATIVE=0)."""
+    """The library for blocks of so many images, or None where there is no compiler (or EBMLIFE_NATIVE=0).
+
+    It is loaded from the cache only if no other user could have put it there. Where the cache cannot be used, one line
+    says so, and the library is built for this process alone.
+    """
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None or os.environ.get("EBMLIFE_NATIVE") == "0":
         return None
+    flags = (*_FLAGS, f"-DIMAGES={images}")
+    build = functools.partial(_compile, compiler, flags)
     try:
-        loaded = ctypes.CDLL(str(_built(compiler, (*_FLAGS, f"-DIMAGES={images}"))))
-    except (subprocess.CalledProcessError, OSError, BadInput):
+        name = _name(compiler, flags)
+        try:
+            return _cached(name, build)
+        except _FAILURES as error:
+            unusable = _reason(error)
+        with cache.made_for_now(build) as file:
+            loaded = _loaded(file)
+    except _FAILURES as error:
+        _say(f"PyTorch takes the gradient, as the compiled program cannot be built: {_reason(error)}")
         return None
-    pointer, count = ctypes.c_void_p, ctypes.c_int64
-    loaded.run.argtypes = [ctypes.POINTER(Operation), count, pointer, *[count] * 4, pointer, pointer, count, count]
-    loaded.run.restype = None
+    _say(f"each process builds the compiled program anew, as it cannot be cached: {unusable}")
     return loaded
 
 
-def _built(compiler: str, flags: tuple[str, ...]) -> Path:
-    """The library's file, named by what it depends on: source, flags, compiler and processor."""
-    version = subprocess.run([compiler, "--version"], check=True, capture_output=True).stdout
-    processor = _processor()
-    key = hashlib.sha256(b"\0".join([_SOURCE.read_bytes(), " ".join(flags).encode(), version, processor]))
-    file = cache_folder() / f"program-{key.hexdigest()[:16]}{sysconfig.get_config_var('SHLIB_SUFFIX') or '.so'}"
-    if not file.exists():
-        with whole(file) as unfinished:
-            subprocess.run([compiler, *flags, "-o", unfinished, _SOURCE], check=True, capture_output=True)
-    return file
+def _cached(name: str, build: cache.Build) -> ctypes.CDLL:
+    folder = cache_folder() / "native"
+    try:
+        return _loaded(cache.find(folder, name) or cache.make(folder, name, build))
+    except OSError as error:
+        raise OSError(f"{folder}: {_reason(error)}") from error
+
+
+def _loaded(file: Path) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(file))
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    try:
+        loaded.run.argtypes = [ctypes.POINTER(Operation), count, pointer, *[count] * 4, pointer, pointer, count, count]
+        loaded.run.restype, loaded.tile_size.argtypes = None, []
+    except AttributeError as error:
+        raise OSError(str(error)) from error
+    return loaded
+
+
+def _name(compiler: str, flags: tuple[str, ...]) -> str:
+    """By what a library depends on: source, flags, compiler and processor."""
+    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, timeout=_LONGEST).stdout
+    key = hashlib.sha256(b"\0".join([_SOURCE.read_bytes(), " ".join(flags).encode(), version, _processor()]))
+    return f"program-{key.hexdigest()[:16]}"
+
+
+def _compile(compiler: str, flags: tuple[str, ...], file: Path) -> None:
+    """Raises also if the result cannot be loaded: such a file is not kept."""
+    # The compiler's own temporary files go beside the result: if it is killed, they are removed the next time.
+    environment = os.environ | {"TMPDIR": str(file.parent)}
+    command = [compiler, *flags, "-o", str(file), str(_SOURCE)]
+    subprocess.run(command, check=True, capture_output=True, env=environment, timeout=_LONGEST)
+    _loaded(file)
 
 
 def _processor() -> bytes:
@@ -62,3 +101,18 @@ def _processor() -> bytes:
     except OSError:
         return b""
     return next((line for line in lines if line.startswith((b"flags", b"Features"))), b"")
+
+
+def _reason(error: Exception) -> str:
+    """In one line."""
+    if isinstance(error, subprocess.CalledProcessError):
+        lines = error.stderr.decode(errors="replace").strip().splitlines()
+        return lines[0] if lines else f"{error.cmd[0]} ended with exit code {error.returncode}"
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _say(line: str) -> None:
+    """Once, although there are several libraries."""
+    if not _said:
+        _said.append(line)
+        print(f"note: {line}", file=sys.stderr, flush=True)
