@@ -16,8 +16,8 @@ from ebmlife.native import Program, Unsupported
 from ebmlife.native.library import library
 from ebmlife.nets import PerceptronEnergy, SNGANEnergy
 from ebmlife.nets.sngan import SIZES
-from ebmlife.prepare import _threads as fast_threads
 from ebmlife.prepare import has_bf16
+from ebmlife.threads import awake
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
 
@@ -58,6 +58,24 @@ def test_neither_batch_nor_threads_nor_blocks_change_a_bit(n: int, threads: int,
     net, x = shaken(SNGANEnergy(8, 37, 1)), images(50, 1, 8)
     together = Program(net, (1, 8, 8))(x, threads=1)
     assert torch.equal(Program(net, (1, 8, 8), images=block)(x[:n], threads=threads), together[:n])
+
+
+@needs_compiler
+@pytest.mark.parametrize(("size", "width"), [(8, 32), (32, 64)])
+def test_a_walk_is_the_same_with_any_number_of_threads(size: int, width: int) -> None:
+    """Its states and what it says of its gradients; the second width has Winograd's convolutions."""
+    net, x, before, walks = shaken(SNGANEnergy(size, width, 1)), images(40, 1, size), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            energy = total(prepare(net, temperature=0.1), gaussian(0.5))
+            for _ in range(2):  # PyTorch's threads are awake in the first walk and asleep in the second
+                walks.append(langevin(energy, x, steps=3, step_size=0.05, noise=seeded(0), clip=1.0))
+    finally:
+        torch.set_num_threads(before)
+    for got, info in walks[1:]:
+        assert torch.equal(got, walks[0][0])
+        assert torch.equal(info.gradient, walks[0][1].gradient)
 
 
 class Zoo(nn.Module):
@@ -316,7 +334,7 @@ def test_two_prepared_energies_in_one_walk_have_all_threads_each() -> None:
     gradient(both, x)
     with frozen(both):
         assert torch.get_num_threads() == 1
-        assert fast_threads.count() == before
+        assert awake() == before
     assert torch.get_num_threads() == before
 
 

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
+from ebmlife.flags import turned_off
+
 Energy = Callable[[Tensor], Tensor]
 
 
@@ -142,26 +144,15 @@ def frozen(energy: Energy, *, walking: bool = True) -> Iterator[Energy]:
     """Within: parameters need no gradient and modules are in eval mode; afterwards all is as it was.
 
     Only the gradient with respect to x is wanted while walking, so that half of the backward pass is saved. A module
-    with more to arrange for a walk does so in its context manager `walking`; `walking=False` where none is made.
+    with more to arrange for a walk does so in its context manager `walking`; `walking=False` where none is made. Where
+    several threads walk at a time, all is as it was after the last of them.
     """
     if not isinstance(energy, nn.Module):
         yield energy
         return
-    trainable = [p for p in energy.parameters() if p.requires_grad]
-    training = [m for m in energy.modules() if m.training]
-    try:
-        for parameter in trainable:
-            parameter.requires_grad_(False)
-        for module in training:
-            module.training = False
-        with ExitStack() as stack:
-            for module in energy.modules() if walking else ():
-                arrange: Callable[[], AbstractContextManager[None]] | None = getattr(module, "walking", None)
-                if arrange is not None:
-                    stack.enter_context(arrange())
-            yield energy
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)
-        for module in training:
-            module.training = True
+    with turned_off(energy), ExitStack() as stack:
+        for module in energy.modules() if walking else ():
+            arrange: Callable[[], AbstractContextManager[None]] | None = getattr(module, "walking", None)
+            if arrange is not None:
+                stack.enter_context(arrange())
+        yield energy

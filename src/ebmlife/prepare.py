@@ -1,7 +1,6 @@
 """The fastest gradient of a network's energy that this machine has. The network's mathematics stay in its `forward`."""
 
 import copy
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -9,9 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ebmlife import threads
+from ebmlife.copies import Copies, Copy
 from ebmlife.energy import Energy, gradient, tempered
 from ebmlife.errors import BadInput, nearest
-from ebmlife.native import Program, Unsupported, fingerprint
+from ebmlife.native import Program, Unsupported
 
 _FEWEST = 8  # images: of a block that is less than full, more is wasted than won
 Precision = Literal["auto", "f32", "bf16"]
@@ -29,7 +30,11 @@ def prepare(
     - "auto": bf16 where the hardware computes in it, else f32; never where it would be emulated.
 
     Where PyTorch does the work, `compile="on"` lets it compile the network (up to a minute, cached on disk) and "auto"
-    does so on CUDA only, which is unmeasured. `net` can go on learning: each walk takes the weights of its beginning.
+    does so on CUDA only, which is unmeasured.
+
+    `net` can go on learning: each walk takes the weights of its beginning, also if several threads walk. Where PyTorch
+    does the work in float32, the walk is on `net` itself, and is a BadInput if weights change meanwhile. A thread that
+    changes several weights while another may begin a walk holds `ebmlife.copies.changing_weights`.
     """
     choices = {"auto": has_bf16(_device(net)), "f32": False, "bf16": True}
     if precision not in choices:
@@ -50,37 +55,6 @@ def has_bf16(device: torch.device) -> bool:
     return False
 
 
-class _Threads:
-    """PyTorch's own threads, kept asleep beside the program's: woken by each small operation of a step, they spin for
-    milliseconds on the very cores that the next gradient needs."""
-
-    def __init__(self) -> None:
-        self._lock, self._walks, self._count = threading.Lock(), 0, 1
-
-    def count(self) -> int:
-        """How many there are when they are awake."""
-        with self._lock:
-            return self._count if self._walks else torch.get_num_threads()
-
-    @contextmanager
-    def asleep(self) -> Iterator[None]:
-        with self._lock:
-            if self._walks == 0:
-                self._count = torch.get_num_threads()
-                torch.set_num_threads(1)
-            self._walks += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._walks -= 1
-                if self._walks == 0:
-                    torch.set_num_threads(self._count)
-
-
-_threads = _Threads()
-
-
 class _Full(nn.Module):
     """float32: by the compiled program where there is one for this network and these states, else by autograd."""
 
@@ -88,44 +62,63 @@ class _Full(nn.Module):
         super().__init__()
         self.net, self._compiled = net, compiled
         self._torch = [_by_torch(net, compiled)]  # in a list: it is no submodule of its own
-        self._programs: dict[tuple[tuple[int, ...], int], Program | None] = {}  # by shape of a state, size of a block
+        self._copies = Copies(net, lambda: _Programs(net))
+        self._programmed: dict[tuple[tuple[int, ...], int], bool] = {}  # by shape of a state and size of a block
 
     def forward(self, x: Tensor) -> Tensor:
         energy: Tensor = self.net(x)
         return energy
 
     def gradient(self, x: Tensor) -> Tensor:
-        if x.dtype != torch.float32 or x.device.type != "cpu" or len(x) < _FEWEST:
-            return gradient(self._torch[0], x)
-        threads = _threads.count()
-        shape, images = tuple(x.shape[1:]), 8 if len(x) < 16 * threads else 16  # work for every thread
-        if (shape, images) not in self._programs:
-            self._programs[shape, images] = _program(self.net, shape, images)
-        program = self._programs[shape, images]
-        return gradient(self._torch[0], x) if program is None else program(x, threads=threads)
+        count = threads.awake()
+        key = tuple(x.shape[1:]), 8 if len(x) < 16 * count else 16  # work for every thread
+        fits = x.dtype == torch.float32 and x.device.type == "cpu" and len(x) >= _FEWEST
+        if fits and self._programmed.get(key, True):
+            try:
+                copied = self._copies.current()
+                if copied is None:
+                    with self._copies.walk(always=False):
+                        return self.gradient(x)
+                program = copied.program(*key)
+                self._programmed[key] = True
+                return program(x, threads=count)
+            except Unsupported:
+                self._programmed[key] = False
+        self._copies.note_original()
+        return gradient(self._torch[0], x)
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        for program in self._programs.values():
-            if program is not None:
-                program.forget()
-        if not any(self._programs.values()):
-            yield
-            return
-        with _threads.asleep():
+        with threads.walking(asleep=any(self._programmed.values())), self._copies.walk():
             yield
 
-    def __deepcopy__(self, memo: dict[int, object]) -> "_Full":
-        return _Full(copy.deepcopy(self.net, memo), self._compiled)  # programs point into this one's weights
+    def __reduce__(self) -> tuple[object, ...]:
+        return _Full, (self.net, self._compiled)  # programs and copies are made again
 
 
-def _program(net: nn.Module, shape: tuple[int, ...], images: int) -> Program | None:
+class _Programs(Copy):
+    """A copy with its programs."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__(_copied(net))
+        self._programs: dict[tuple[tuple[int, ...], int], Program] = {}
+
+    def program(self, shape: tuple[int, ...], images: int) -> Program:
+        """For states of this shape and blocks of so many, or Unsupported."""
+        if (shape, images) not in self._programs:
+            self.keep = bool(self._programs)  # until there is one
+            self._programs[shape, images] = Program(self.net, shape, images=images)
+            self.keep = True
+        return self._programs[shape, images]
+
+
+def _copied(net: nn.Module) -> nn.Module:
     if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in net.parameters()):
-        return None
+        raise Unsupported("weights of another type or on another device")
     try:
-        return Program(net, shape, images=images)
-    except Unsupported:
-        return None
+        return copy.deepcopy(net)
+    except Exception as error:  # whatever a stranger's network holds, autograd can do the work
+        raise Unsupported(f"{type(error).__name__}: {error}") from error
 
 
 class _Half(nn.Module):
@@ -134,42 +127,38 @@ class _Half(nn.Module):
     def __init__(self, net: nn.Module, compiled: bool = False) -> None:
         super().__init__()
         self.net, self._compiled = net, compiled
-        self._copy = [self._halved()]  # in a list: it is no submodule, its weights are not to be trained or saved
-        self._torch = [_by_torch(self._copy[0], compiled)]
-        self._fingerprint = fingerprint(self.net)
+        self._copies = Copies(net, lambda: _Halved(net, compiled))
 
     def forward(self, x: Tensor) -> Tensor:
         energy: Tensor = self.net(x)
         return energy
 
     def gradient(self, x: Tensor) -> Tensor:
-        if fingerprint(self.net) != self._fingerprint:
-            self._follow()
+        copied = self._copies.current()
+        if copied is None:
+            with self._copies.walk(always=False):
+                return self.gradient(x)
         half = x.detach().bfloat16()
         if half.ndim == 4:
             half = half.contiguous(memory_format=torch.channels_last)
-        return gradient(self._torch[0], half).to(x.dtype).contiguous()
-
-    def _halved(self) -> nn.Module:
-        half = copy.deepcopy(self.net).bfloat16().eval().requires_grad_(False)
-        return half.to(memory_format=torch.channels_last)
-
-    @torch.no_grad()
-    def _follow(self) -> None:
-        half = self._copy[0]
-        for target, source in zip(
-            (*half.parameters(), *half.buffers()), (*self.net.parameters(), *self.net.buffers()), strict=True
-        ):
-            target.copy_(source)
-        self._fingerprint = fingerprint(self.net)
+        return gradient(copied.torch, half).to(x.dtype).contiguous()
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        self._follow()
-        yield
+        with threads.walking(asleep=False), self._copies.walk():
+            yield
 
-    def __deepcopy__(self, memo: dict[int, object]) -> "_Half":
-        return _Half(copy.deepcopy(self.net, memo), self._compiled)
+    def __reduce__(self) -> tuple[object, ...]:
+        return _Half, (self.net, self._compiled)
+
+
+class _Halved(Copy):
+    """A copy in bfloat16, as PyTorch runs it."""
+
+    def __init__(self, net: nn.Module, compiled: bool) -> None:
+        half = copy.deepcopy(net).bfloat16().eval().requires_grad_(False)
+        super().__init__(half.to(memory_format=torch.channels_last))
+        self.torch = _by_torch(self.net, compiled)
 
 
 def _by_torch(net: nn.Module, compiled: bool) -> Energy:

@@ -1,6 +1,6 @@
 """A compiled path for the gradient of small ReLU networks on the CPU, with PyTorch as its fallback."""
 
-from ebmlife.native.program import Program, fingerprint
+from ebmlife.native.program import Program
 from ebmlife.native.steps import Unsupported
 
-__all__ = ["Program", "Unsupported", "fingerprint"]
+__all__ = ["Program", "Unsupported"]

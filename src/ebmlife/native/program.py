@@ -2,7 +2,6 @@
 
 import functools
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ebmlife.copies import versions
 from ebmlife.native.library import Operation, library
 from ebmlife.native.lowering import lower
 from ebmlife.native.steps import Step, Unsupported
@@ -22,6 +22,7 @@ _BAND_BYTES = 1 << 18  # of the source that a band of pixels reads: half of a us
 class Program:
     """x (B, C, H, W) -> grad E(x), for one network and one shape of x. Weights are read anew when they have changed.
 
+    Its workspaces are its own: it is called by one thread at a time, and the weights do not change meanwhile.
     `images` is the size of a block, 8 or 16: one block is one thread's work. It changes no bit of the result.
     """
 
@@ -30,7 +31,7 @@ class Program:
         if compiled is None:
             raise Unsupported("no compiled library")
         self._run, self._tile, self._images = compiled.run, compiled.tile_size(), images
-        self._net, self._lock = net, threading.Lock()
+        self._net = net
         plan = lower(net, shape)
         self._steps, sizes = accelerated(plan.steps, plan.sizes)
         self._channels, self._pixels = shape[0], shape[1] * shape[2]
@@ -43,10 +44,6 @@ class Program:
         self._versions: list[tuple[int, int]] = []
 
     def __call__(self, x: Tensor, *, threads: int) -> Tensor:
-        with self._lock:  # the workspaces are shared
-            return self._gradient(x, threads)
-
-    def _gradient(self, x: Tensor, threads: int) -> Tensor:
         self._refresh()
         x = x.detach().contiguous()
         gradient = torch.empty_like(x)
@@ -77,18 +74,14 @@ class Program:
             future.result()
         return gradient
 
-    def forget(self) -> None:
-        """Weights will be read anew: writes through `.data` leave no trace to notice them by."""
-        self._versions = []
-
     @torch.no_grad()
     def _refresh(self) -> None:
-        versions = fingerprint(self._net)
-        if versions == self._versions:
+        found = versions((*self._net.parameters(), *self._net.buffers()))
+        if found == self._versions:
             return
         for read, packed in self._packed.items():
             packed.memory.copy_(_tiled(read(), packed) if packed.tile else read())
-        self._versions = versions
+        self._versions = found
 
     def _operation(self, step: Step, offsets: dict[str, int]) -> Operation:
         taps, size = step.taps, step.outputs * max(step.inputs, 1) * step.places
@@ -143,11 +136,6 @@ def _band(step: Step, *, bytes_each: int) -> int:
     while band > 1 and len(np.unique(step.taps.pixel[: step.taps.first[band]])) > most:
         band -= 1
     return band
-
-
-def fingerprint(net: nn.Module) -> list[tuple[int, int]]:
-    """Changes when a parameter or buffer is replaced, or written in place other than through `.data`."""
-    return [(tensor.data_ptr(), tensor._version) for tensor in (*net.parameters(), *net.buffers())]
 
 
 def _tiled(weight: Tensor, packed: _Packed) -> Tensor:
