@@ -43,7 +43,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path, file: str) -> None:
     content = bytearray((folder / file).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / file).write_bytes(content)
-    with pytest.raises(BadInput, match=rf"{file} is not what was written; .*resume --from-update 1, sample --update 1"):
+    with pytest.raises(BadInput, match=rf"{file} is not what was written; .*add --update 1, or type: ebmlife resume "):
         checkpoint.load(folder)
 
 
@@ -58,7 +58,7 @@ def test_a_missing_file_is_noticed(tmp_path: Path, file: str) -> None:
 def test_another_format_is_refused(tmp_path: Path) -> None:
     folder = save(tmp_path, 1)
     (folder / "manifest.json").write_text('{"format": 99}')
-    with pytest.raises(BadInput, match="not of format 1"):
+    with pytest.raises(BadInput, match="its format is 99, not one of 1, 2"):
         checkpoint.load(folder)
 
 

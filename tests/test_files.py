@@ -1,12 +1,16 @@
 """Files and folders that appear whole or not at all, whenever the process dies."""
 
+import itertools
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ebmlife import files
 from ebmlife.errors import BadInput
 from ebmlife.files import sweep, whole
 
@@ -47,21 +51,54 @@ def mortal(monkeypatch: pytest.MonkeyPatch, changes: int) -> None:
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
 
 
-@pytest.mark.parametrize("changes", range(7))
-def test_a_folder_that_is_replaced_is_the_old_one_or_the_new_or_absent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: int
+@pytest.fixture(params=["exchanged", "set aside"])
+def replacing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to replace a folder: in one step, or by two where the file system has no such step."""
+    if request.param == "set aside":
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    elif files._renameat2() is None:
+        pytest.skip("this system cannot exchange two names")
+    return str(request.param)
+
+
+def test_a_folder_that_is_replaced_is_the_old_one_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replacing: str
 ) -> None:
-    path = tmp_path / "it"
-    write(path, OLD)
-    with monkeypatch.context() as dying:
-        mortal(dying, changes)
-        with pytest.raises(Killed):
-            write(path, NEW)
-    assert held(path) in (OLD, NEW, None)
-    sweep(tmp_path)
-    assert list(tmp_path.iterdir()) == ([path] if path.exists() else [])
-    write(path, NEW)
+    """A kill before any change of names: what was there is not lost."""
+    path, found = tmp_path / "it", []
+    for changes in itertools.count():
+        write(path, OLD)
+        with monkeypatch.context() as dying:
+            mortal(dying, changes)
+            try:
+                write(path, NEW)
+                break
+            except Killed:
+                pass
+        sweep(tmp_path)
+        found.append(held(path))
+        assert list(tmp_path.iterdir()) == [path]
     assert held(path) == NEW
+    assert all(one in (OLD, NEW) for one in found)
+    if replacing == "set aside":
+        assert found[:2] == [OLD, OLD]
+
+
+def test_what_an_earlier_version_set_aside_is_put_back(tmp_path: Path) -> None:
+    (tmp_path / ".000000004.1234.old.unfinished").mkdir()
+    sweep(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["000000004"]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    left, other = (tmp_path / f".{name}.{files._machine()}-{process.pid}.unfinished" for name in ("it", "other"))
+    mine = tmp_path / f".it.{files._machine()}-{os.getppid()}.unfinished"  # of a process that is there
+    for path in (left, other, mine):
+        path.touch()
+    write(tmp_path / "it", NEW)
+    assert sorted(tmp_path.iterdir()) == sorted([other, mine, tmp_path / "it"])
 
 
 def test_one_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +110,26 @@ def test_one_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.M
             raise OSError(5, "Input/output error")
         rename(source, target)
 
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
     monkeypatch.setattr(os, "rename", refused)
     with pytest.raises(BadInput, match=r"cannot write .*it: Input/output error"):
         write(path, NEW)
     assert held(path) == OLD
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "nested"),
+        ("[" * 90 + "]" * 90, "nested"),
+        ("\udcff", "not JSON"),
+        (None, "No such"),
+    ],
+)
+def test_json_that_cannot_be_read_is_one_line(tmp_path: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(BadInput, match=why):
+        files.read_json(tmp_path / "a.json")

@@ -6,18 +6,46 @@ folder itself; what the others alone know lies in it as rank-1, rank-2 and so on
 
 import hashlib
 import json
-import shutil
+import re
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ebmlife.errors import BadInput
-from ebmlife.files import whole
+from ebmlife.files import discard, read_json, whole
 
-FORMAT = 1
+FORMAT = 2  # of the manifest: since 2 it has a checksum of its own
+_READABLE = (1, FORMAT)
 _TENSOR = "tensor:"  # marks, in the JSON, the name of a tensor in the safetensors file
+_FILES = ("state.json", "tensors.safetensors")
+_OWN = "manifest_sha256"
+_NAME = re.compile("[0-9]{9,18}")
+_FIELDS: dict[str, type] = {  # of a manifest, where it has them
+    "format": int,
+    "update": int,
+    "ranks": int,
+    "rank": int,
+    "stage": int,
+    "recipe_hash": str,
+    "origin": str,
+    "versions": dict,
+    "machine": dict,
+    "settings": dict,
+    "summary": dict,
+    "sha256": dict,
+}
+
+
+class Damaged(BadInput):
+    """A checkpoint that is not what was written."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(what + advice)
+        self.what = what
 
 
 def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: int = 1) -> None:
@@ -32,7 +60,8 @@ def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: i
         save_file(tensors, unfinished / "tensors.safetensors")
         (unfinished / "state.json").write_text(json.dumps(plain))
         digests = {file.name: _digest(file) for file in sorted(unfinished.iterdir())}
-        manifest = {"format": FORMAT, **about, "ranks": ranks, "sha256": digests}
+        manifest = json.loads(json.dumps({"format": FORMAT, **about, "ranks": ranks, "sha256": digests}))
+        manifest[_OWN] = _own_digest(manifest)
         (unfinished / "manifest.json").write_text(json.dumps(manifest, indent=2))
         for rank in range(1, ranks):
             _take_up(_unfinished_shard(folder, rank), shard(unfinished, rank))
@@ -59,22 +88,79 @@ def _take_up(written: Path, place: Path) -> None:
 
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(state, manifest), or BadInput if a byte is missing or changed."""
+    manifest = verify(folder)
+    try:
+        tensors = load_file(folder / "tensors.safetensors")
+        packed = read_json(folder / "state.json")
+        state = _unpack(packed, tensors, "")
+    except (BadInput, OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise _damaged(folder, str(error)) from error
+    if tensors or not isinstance(state, dict):
+        raise _damaged(folder, f"nothing refers to its tensor {min(tensors)}" if tensors else "its state is no state")
+    return state, manifest
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """The manifest, where all files are what was written; else BadInput. Shards are folders of their own."""
     manifest = read_manifest(folder)
-    for name, digest in manifest["sha256"].items():
-        if not (folder / name).is_file() or _digest(folder / name) != digest:
-            raise BadInput(f"checkpoint {folder} is damaged: {name} is not what was written{_others(folder)}")
-    tensors = load_file(folder / "tensors.safetensors")
-    return _unpack(json.loads((folder / "state.json").read_text()), tensors), manifest
+    for name in _FILES:
+        try:
+            whole_file = _digest(folder / name) == manifest["sha256"].get(name)
+        except OSError:
+            whole_file = False
+        if not whole_file:
+            raise _damaged(folder, f"{name} is not what was written")
+    return manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     try:
-        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"checkpoint {folder} is damaged: no readable manifest.json{_others(folder)}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "sha256" not in manifest:
-        raise BadInput(f"checkpoint {folder} is damaged, or not of format {FORMAT}, which this ebmlife reads")
+        manifest = read_json(folder / "manifest.json")
+    except BadInput as error:
+        raise _damaged(folder, "no readable manifest.json") from error
+    if not isinstance(manifest, dict):
+        raise _damaged(folder, "manifest.json holds no manifest")
+    own = manifest.pop(_OWN, None)
+    if (own is not None or manifest.get("format") == FORMAT) and own != _own_digest(manifest):
+        raise _damaged(folder, "manifest.json is not what was written")
+    if manifest.get("format") not in _READABLE:
+        raise BadInput(
+            f"checkpoint {folder} is damaged, or of a newer ebmlife: its format is {manifest.get('format')!r:.40}, "
+            f"not one of {', '.join(map(str, _READABLE))}"
+        )
+    for name, kind in _FIELDS.items():
+        if name in manifest and type(manifest[name]) is not kind:
+            raise _damaged(folder, f"{name} in manifest.json is {manifest[name]!r:.40}")
+    if "sha256" not in manifest:
+        raise _damaged(folder, "manifest.json has no checksums")
     return manifest
+
+
+def plain(folder: Path) -> dict[str, Any]:
+    """A checkpoint's values without its tensors, for those who only look: checksums are not compared."""
+    state = read_json(folder / "state.json")
+    if not isinstance(state, dict):
+        raise _damaged(folder, "its state is no state")
+    return state
+
+
+def tensor(folder: Path, name: str) -> Tensor | None:
+    """One of a checkpoint's tensors, or None; checksums are not compared."""
+    try:
+        with safe_open(folder / "tensors.safetensors", "pt") as tensors:
+            found: Tensor | None = tensors.get_tensor(name) if name in tensors.keys() else None  # noqa: SIM118
+            return found
+    except (OSError, SafetensorError) as error:
+        raise _damaged(folder, "tensors.safetensors cannot be read") from error
+
+
+def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Of a checkpoint's tensors, by name, from the file's header alone."""
+    try:
+        with safe_open(folder / "tensors.safetensors", "pt") as tensors:
+            return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise _damaged(folder, "tensors.safetensors cannot be read") from error
 
 
 def path(run: Path, update: int) -> Path:
@@ -83,7 +169,8 @@ def path(run: Path, update: int) -> Path:
 
 def updates(run: Path) -> list[int]:
     """The updates at which this run has checkpoints, in order."""
-    return sorted(int(entry.name) for entry in (run / "checkpoints").glob("*") if entry.name.isdigit())
+    names = [entry.name for entry in (run / "checkpoints").glob("*")]
+    return sorted(int(name) for name in names if _NAME.fullmatch(name))
 
 
 def choose(run: Path, wanted: int | None) -> int | None:
@@ -96,18 +183,24 @@ def choose(run: Path, wanted: int | None) -> int | None:
 
 
 def abandon(run: Path, *, after: int) -> None:
-    """Sets aside the checkpoints beyond an update from which the run goes on anew; nothing is deleted."""
+    """Sets aside the checkpoints beyond an update from which the run continues; nothing is deleted."""
     for update in updates(run):
         if update > after:
-            folder = path(run, update)
-            shutil.rmtree(folder.with_suffix(".abandoned"), ignore_errors=True)
-            folder.rename(folder.with_suffix(".abandoned"))
+            set_aside(path(run, update), "abandoned")
+
+
+def set_aside(folder: Path, why: str) -> Path:
+    """Renames a checkpoint so that it no longer counts as one: 000000004.damaged, or .damaged-2 if that is taken."""
+    names = (folder.with_name(f"{folder.name}.{why}{'' if i == 1 else f'-{i}'}") for i in range(1, 1_000_000))
+    aside = next(name for name in names if not name.exists())
+    folder.rename(aside)
+    return aside
 
 
 def prune(run: Path, *, keep: int, keep_every: int | None) -> None:
     for update in updates(run)[:-keep]:
         if keep_every is None or update % keep_every:
-            shutil.rmtree(path(run, update))
+            discard(path(run, update))
 
 
 def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -122,13 +215,16 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     return value
 
 
-def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _unpack(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
+    """The inverse of `_pack`, which takes each tensor from `tensors`, under its own name only."""
     if isinstance(value, str) and value.startswith(_TENSOR):
-        return tensors[value.removeprefix(_TENSOR)]
+        if value.removeprefix(_TENSOR) != name or name not in tensors:
+            raise ValueError(f"its tensor {name} is missing")
+        return tensors.pop(name)
     if isinstance(value, dict):
-        return {key: _unpack(item, tensors) for key, item in value.items()}
+        return {key: _unpack(item, tensors, f"{name}/{key}" if name else key) for key, item in value.items()}
     if isinstance(value, list):
-        return [_unpack(item, tensors) for item in value]
+        return [_unpack(item, tensors, f"{name}/{i}") for i, item in enumerate(value)]
     return value
 
 
@@ -137,8 +233,20 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def _own_digest(manifest: dict[str, Any]) -> str:
+    """Of a manifest without this digest."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged(folder: Path, why: str) -> "Damaged":
+    return Damaged(f"checkpoint {folder} is damaged: {why}", _others(folder))
+
+
 def _others(folder: Path) -> str:
-    older = [u for u in updates(folder.parent.parent) if u < int(folder.name)] if folder.name.isdigit() else []
+    if not _NAME.fullmatch(folder.name):
+        return ""
+    older = [update for update in updates(folder.parent.parent) if update < int(folder.name)]
     if not older:
         return ""
-    return f"; the one before it can be used: resume --from-update {older[-1]}, sample --update {older[-1]}"
+    run = quote(str(folder.parent.parent))
+    return f"; the one before it is at update {older[-1]}: add --update {older[-1]}, or type: ebmlife resume {run}"

@@ -1,12 +1,19 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, and JSON that is read with suspicion."""
 
+import ctypes
+import functools
+import json
 import os
+import platform
 import pwd
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -14,19 +21,23 @@ from ebmlife import leftovers
 from ebmlife.errors import BadInput
 
 _TEMPORARY = re.compile(r"\.([^/\s'\"]+)\.[\w-]+(?:\.old)?\.unfinished")
+_DEEPEST = 64  # of JSON: nothing that ebmlife writes comes near
+_EXCHANGE, _CWD = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Yields a temporary name beside `path`; what is written there (a file or a folder) is renamed to it at the end.
 
-    On an error nothing is left, and what lay at `path` before still does. A disk that is full or read-only is a
-    BadInput that names the path.
+    On an error nothing is left, and what lay at `path` before still does. What a killed process of this machine left
+    of the same `path` is removed. A disk that is full or read-only is a BadInput that names the path.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")  # another process may write it too
+    unfinished = _temporary(path)
     try:
         leftovers.begin(unfinished)
-        remove(unfinished)
+        for left in path.parent.glob(f".{escape(path.name)}.{_machine()}-*.unfinished"):
+            if not _alive(left) or left == unfinished:
+                _clear(left)
         yield unfinished
         _flush(unfinished)
         _replace(path, unfinished)
@@ -41,9 +52,37 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what killed processes left unfinished in a folder that no other process writes to."""
+    """Clears up after killed processes in a folder that no other process writes to.
+
+    What they left unfinished is removed. A folder that was being replaced and has nothing in its place is put back.
+    """
     for path in folder.glob(".*.unfinished"):
-        remove(path)
+        _clear(path)
+
+
+def read_json(file: Path) -> Any:
+    """What a JSON file holds; BadInput where it cannot be read, is no JSON, or is nested deeper than anything here."""
+    try:
+        value = json.loads(file.read_bytes())
+        level, depth = [value], 0
+        while level:
+            level = [item for outer in level for item in _inside(outer)]
+            depth += 1
+            if depth > _DEEPEST:
+                raise RecursionError
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise BadInput(f"{file} cannot be read: it is nested too deeply") from error
+    except ValueError as error:
+        raise BadInput(f"{file} cannot be read: it is not JSON ({error})") from error
+    return value
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def cache_folder() -> Path:
@@ -86,18 +125,30 @@ def without_temporary_names(text: str) -> str:
 
 
 def remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
+def discard(folder: Path) -> None:
+    """Removes a folder, which is gone at once: a kill leaves no part of it under its name."""
+    doomed = _temporary(folder)
+    folder.rename(doomed)
+    remove(doomed)
+
+
 def _replace(path: Path, new: Path) -> None:
-    """Renames `new` to `path`. A folder there is set aside first and removed last: no kill leaves half of one."""
+    """Renames `new` to `path`. A folder there changes places with it in one step, so that there always is one.
+
+    Where the file system cannot do that, the old folder is set aside first; `sweep` puts it back after a kill.
+    """
     if not path.is_dir():
         new.rename(path)
         return
-    old = path.with_name(f".{path.name}.{os.getpid()}.old.unfinished")
+    if _exchange(path, new):
+        return  # the old one is now called `new`, which the caller removes
+    old = new.with_suffix(_OLD)
     remove(old)
     path.rename(old)
     try:
@@ -106,6 +157,51 @@ def _replace(path: Path, new: Path) -> None:
         old.rename(path)
         raise
     remove(old)
+
+
+_OLD = ".old.unfinished"
+
+
+def _clear(unfinished: Path) -> None:
+    replaced = unfinished.name.removesuffix(_OLD).rpartition(".")[0].removeprefix(".")
+    if unfinished.name.endswith(_OLD) and not unfinished.with_name(replaced).exists():
+        unfinished.rename(unfinished.with_name(replaced))
+    remove(unfinished)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Two names change places, in one step; False where the system has none for that."""
+    rename = _renameat2()
+    return rename is not None and rename(_CWD, os.fsencode(one), _CWD, os.fsencode(other), _EXCHANGE) == 0
+
+
+@functools.cache
+def _renameat2() -> Any:
+    with suppress(OSError, AttributeError):
+        return ctypes.CDLL(None).renameat2
+    return None
+
+
+@functools.cache
+def _machine() -> str:
+    """Part of temporary names: processes are known by number on one machine only."""
+    return f"{zlib.crc32(platform.node().encode()):08x}"
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}.unfinished")
+
+
+def _alive(unfinished: Path) -> bool:
+    """Whether the process of this machine that writes it is still there."""
+    number = unfinished.name.removesuffix(_OLD).removesuffix(".unfinished").rpartition("-")[2]
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _flush(place: Path) -> None:

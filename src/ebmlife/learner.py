@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ebmlife.errors import Diverged
+from ebmlife.contents import mismatch
+from ebmlife.errors import BadInput, Diverged
 from ebmlife.schedule import Falling, Schedule, scheduled
 
 Average = Callable[[Sequence[Tensor]], None]  # in place, over all processes that share the work
@@ -75,8 +76,33 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """BadInput where the moments are not what the optimizer keeps of these weights; None: they begin at zero."""
+        if state["optimizer"] is not None:
+            moments = {int(index): value for index, value in state["optimizer"].items()}
+            self._check_moments(moments, state)
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
         self.net.load_state_dict(state["net"])
         self.ema.load_state_dict(state["ema"])
         self._average.n_averaged.copy_(state["averaged"])
-        moments = {int(index): value for index, value in state["optimizer"].items()}
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
+
+    def _check_moments(self, found: dict[int, Any], state: dict[str, Any]) -> None:
+        names = [name for name, _ in self.net.named_parameters()]
+        wanted = self._moments() if int(state["averaged"]) else {}
+        for index in wanted.keys() - found.keys():
+            # A weight that no gradient has reached has no moments, and its average is the weight itself.
+            if not torch.equal(state["net"][names[index]], state["ema"][names[index]]):
+                raise BadInput(f"the optimizer's moments of {names[index]} are missing")
+        for index, moments in found.items():
+            said = mismatch(moments, wanted[index]) if index in wanted else "it has none"
+            if said is not None:
+                raise BadInput(f"the optimizer's moments of weight {index}: {said}")
+
+    def _moments(self) -> dict[int, Any]:
+        """What the optimizer keeps of each weight from its first step on; found by a step on tensors without data."""
+        weights = [torch.empty_like(p, device="meta") for group in self.optimizer.param_groups for p in group["params"]]
+        for weight in weights:
+            weight.grad = torch.empty_like(weight)
+        trial = type(self.optimizer)(weights, **self.optimizer.defaults)
+        trial.step()
+        moments: dict[int, Any] = trial.state_dict()["state"]
+        return moments

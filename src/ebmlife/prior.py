@@ -6,6 +6,9 @@ from typing import Any
 
 from torch import nn
 
+from ebmlife import contents
+from ebmlife.contents import mismatch, not_finite
+from ebmlife.errors import BadInput
 from ebmlife.recipe import Part
 
 
@@ -31,7 +34,13 @@ def restored(state: dict[str, Any] | None, make: Callable[[Part], nn.Module]) ->
     """What a checkpoint kept of a prior, its network made anew by `make`."""
     if state is None:
         return None
-    chosen = Part.model_validate(state["net"])
-    net = make(chosen)
-    net.load_state_dict(state["weights"])
-    return FixedPrior(net, chosen, state["temperature"])
+    wanted = {"net": {}, "temperature": 1.0, "weights": {}}
+    said = mismatch(state, wanted) or not_finite(state)
+    if said is None and state["temperature"] > 0:
+        chosen = contents.restored("the prior in the checkpoint", lambda: Part.model_validate(state["net"]))
+        net = make(chosen)
+        said = mismatch(state["weights"], net.state_dict())
+        if said is None:
+            net.load_state_dict(state["weights"])
+            return FixedPrior(net, chosen, state["temperature"])
+    raise BadInput(f"the prior in the checkpoint cannot be used: {said or 'its temperature must be above 0'}")

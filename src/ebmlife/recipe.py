@@ -206,8 +206,10 @@ def _without_later(values: dict[str, Any]) -> dict[str, Any]:
 
 def validate(values: Mapping[str, Any]) -> Recipe:
     """A recipe from plain values; the first mistake becomes one line that names its field."""
+    if not isinstance(values, Mapping):
+        raise BadInput(f"a recipe has named fields, and this is {values!r:.40}")
     method = values.get("method", "ebm")
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise BadInput(f"unknown method {method!r}{nearest(str(method), METHODS)}")
     try:
         return METHODS[method].model_validate(values)

@@ -1,12 +1,9 @@
 """A run in its folder: begun, stopped by signals, resumed, watched. A kill at any moment loses at most the updates
 since the last checkpoint. Where several ranks share a run, the first one alone writes, but for the others' shards."""
 
-import json
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +11,15 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from ebmlife import build, checkpoint, shards, watch
+from ebmlife import build, checkpoint, contents, machine, shards, watch
 from ebmlife.calls import NOTHING, Trust
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput, Diverged, Lost
-from ebmlife.files import sweep, whole
+from ebmlife.files import read_json, remove, sweep, whole
 from ebmlife.loop import Report
 from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
+from ebmlife.resuming import NO_CHECKPOINT, UNSAVED, conditions, restore, settle
 from ebmlife.starts import FromGenerator
 from ebmlife.stopping import locked, signals
 from ebmlife.weights import can_be_resumed
@@ -38,14 +36,21 @@ class Outcome:
 def begin(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE, trust: Trust = NOTHING) -> Outcome:
     """A new run in a new folder; `trust`: the functions that the recipe, or a run that it names, may call."""
     with ranks.together():
-        if ranks.first and folder.exists():
-            raise BadInput(f"{folder} exists already; choose another --out, or go on with: ebmlife resume {folder}")
+        if ranks.first:
+            _refuse_taken(folder)
         training = _build(recipe, ranks, trust)  # before anything is written: most mistakes show here
     with ranks.together():
         if ranks.first:
             _make_folder(folder, recipe)
     with _alone(folder, ranks):
         return _work(training, folder, console, ranks)
+
+
+def begin_or_resume(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE) -> Outcome:
+    """A new run, or the one that the folder holds, which must be of the same recipe: for starts that nobody attends."""
+    if ranks.any(ranks.first and _holds_run(folder)):
+        return resume(folder, change=lambda _: recipe, console=console, ranks=ranks)
+    return begin(recipe, folder, console=console, ranks=ranks)
 
 
 def resume(
@@ -58,39 +63,64 @@ def resume(
     ranks: Ranks = ALONE,
     trust: Trust = NOTHING,
 ) -> Outcome:
-    """Goes on from the newest checkpoint (or that of `from_update`) with the run's recipe, changed by `change`."""
+    """Continues from the newest sound checkpoint, or that of `from_update`; `change` may alter the run's recipe."""
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
     with _alone(folder, ranks):
         with ranks.together():
-            old = read_recipe(folder)
-            new = build.resolve(change(old))
-            at = checkpoint.choose(folder, from_update) or 0  # 0: killed before its first checkpoint
+            at = settle(folder, from_update, say) if ranks.first else NO_CHECKPOINT
+        with ranks.together():
+            at = NO_CHECKPOINT + int(ranks.sum(torch.tensor(at - NO_CHECKPOINT)))  # the first rank's
             place = checkpoint.path(folder, at)
-            state, manifest = checkpoint.load(place) if checkpoint.updates(folder) else (None, {})
+            state, manifest = checkpoint.load(place) if at != NO_CHECKPOINT else (None, {})
+            old, said = _known_recipe(folder, state)
             if state is not None and not can_be_resumed(state):
                 raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
-            changes = differences(validate(state["recipe"]) if state else old, new)
-            _check_changes(folder, at, new, changes, allow_changes)
+            before, new = old if state is None else validate(contents.part(state, "recipe")), build.resolve(change(old))
+            changes = differences(before, new)
+            _check_changes(folder, max(at, 0), new, changes, allow_changes)
             training = _build(new, ranks, trust, resumed=state)
             if state is not None:
-                saved, device = shards.saved_by(manifest), training.model.device
-                mine = shards.localise(state, place, saved=saved, ranks=ranks, device=device)
-                _restore(training, mine, changes)
-                if saved != ranks.count:
-                    console.print(_split_anew(saved, ranks.count), soft_wrap=True)
+                saved = shards.saved_by(manifest, place)
+                mine = _share(state, place, saved, ranks, training)
+                restore(training, mine, place, old=before, new=new)
+                said += [_split_anew(saved, ranks.count)] if saved != ranks.count else []
+                said += [line] if (line := conditions(manifest, training)) else []
+        for line in said:
+            say(line)
         with ranks.together():
             if ranks.first:
-                checkpoint.abandon(folder, after=at)
+                checkpoint.abandon(folder, after=max(at, 0))
                 _write_recipe(folder, new)
         if state is not None and changes:
             _save(training, folder, ranks)  # under the new recipe, or a kill would leave a checkpoint of the old one
         return _work(training, folder, console, ranks)
 
 
+def _known_recipe(folder: Path, state: dict[str, Any] | None) -> tuple[Recipe, list[str]]:
+    """A run's recipe, and what is to be said of it: a checkpoint has it too, where recipe.json is lost or damaged."""
+    try:
+        return read_recipe(folder), []
+    except BadInput as error:
+        if state is None:
+            raise
+        return build.resolve(validate(contents.part(state, "recipe"))), [f"{error}; the checkpoint's recipe is used"]
+
+
+def _share(state: dict[str, Any], place: Path, saved: int, ranks: Ranks, training: build.Training) -> dict[str, Any]:
+    def localise() -> dict[str, Any]:
+        return shards.localise(state, place, saved=saved, ranks=ranks, device=training.model.device)
+
+    return contents.restored(f"checkpoint {place}", localise)
+
+
 def _check_changes(folder: Path, at: int, new: Recipe, changes: list[str], allowed: bool) -> None:
     if changes and not allowed:
         raise BadInput(
             f"the recipe is not that of the checkpoint at update {at}: {'; '.join(changes)}; "
-            "take the change back, or add --allow-changes"
+            "take the change back, or use `ebmlife resume` with --allow-changes"
         )
     if new.updates < at:
         raise BadInput(f"{folder} is at update {at} already; --updates must not be less, got {new.updates}")
@@ -109,17 +139,10 @@ def _build(recipe: Recipe, ranks: Ranks, trust: Trust, *, resumed: dict[str, Any
     return build.training(recipe, resumed=resumed, ranks=ranks, trust=trust)
 
 
-def _restore(training: build.Training, state: dict[str, Any], changes: list[str]) -> None:
-    try:
-        training.load_state_dict(state)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"the checkpoint does not fit the changed recipe ({'; '.join(changes)}): {error}") from error
-
-
 def read_recipe(folder: Path) -> Recipe:
     try:
-        return build.resolve(validate(json.loads((folder / "recipe.json").read_text())))
-    except (OSError, ValueError, BadInput) as error:
+        return build.resolve(validate(read_json(folder / "recipe.json")))
+    except BadInput as error:
         raise BadInput(f"{folder / 'recipe.json'} cannot be used: {error}") from error
 
 
@@ -148,6 +171,7 @@ def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks
         except Lost as error:
             raise Lost(f"{error}; {_last_good(folder)}; start all again with `ebmlife resume {folder}`") from error
         if ranks.first:
+            _still_there(folder)
             watch.Pictures(folder, _sources(training), trainer.chains, every=1).draw(trainer.update)
     return Outcome(folder, trainer.update, finished=True, figures=last[0] if last else None)
 
@@ -163,20 +187,32 @@ def _watchers(
         stack.callback(open_file.close)
     bar = stack.enter_context(watch.Bar(done=trainer.update, updates=recipe.updates, console=console))
     pictures = watch.Pictures(folder, _sources(training), trainer.chains, every=recipe.watch.pictures_every)
+    if log.damaged:
+        said = f"{log.damaged} damaged lines of log.jsonl are kept as {watch.DAMAGED_LOG}"
+        console.print(said, soft_wrap=True, highlight=False)
     return [log, board, bar, pictures]
 
 
 def _save(training: build.Training, folder: Path, ranks: Ranks) -> None:
-    update, recipe = training.trainer.update, training.model.recipe
+    """A checkpoint of what is finite; else all ranks diverge, and the checkpoint before stays the newest."""
+    update, model = training.trainer.update, training.model
     place, state = checkpoint.path(folder, update), training.state_dict()
-    about = {"update": update, "recipe_hash": recipe.hash, "versions": _versions()}
+    about = {"update": update, "recipe_hash": model.recipe.hash, "versions": machine.versions()}
+    about["machine"] = machine.describe(model.recipe, model.device)
+    with ranks.together():
+        _still_there(folder)
+        said = contents.not_finite({name: value for name, value in state.items() if name != "recipe"})
+        if said is not None:
+            raise Diverged(f"{said} after update {update}")
     with ranks.together():
         if not ranks.first:
             checkpoint.save_shard(place, shards.of(state), rank=ranks.rank)
     with ranks.together():
         if ranks.first:
             checkpoint.save(place, state, about=about, ranks=ranks.count)
-            checkpoint.prune(folder, keep=recipe.checkpoint.keep, keep_every=recipe.checkpoint.keep_every)
+            (folder / UNSAVED).unlink(missing_ok=True)
+            keep, keep_every = model.recipe.checkpoint.keep, model.recipe.checkpoint.keep_every
+            checkpoint.prune(folder, keep=keep, keep_every=keep_every)
 
 
 def _sources(training: build.Training) -> dict[str, Callable[[], Tensor]]:
@@ -196,14 +232,39 @@ def _last_good(folder: Path) -> str:
     return f"last good checkpoint: {checkpoint.path(folder, available[-1])}" if available else "no checkpoint yet"
 
 
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("ebmlife", "torch", "numpy")} | {"python": platform.python_version()}
-
-
 def _make_folder(folder: Path, recipe: Recipe) -> None:
-    with whole(folder) as unfinished:
-        unfinished.mkdir()
-        _write_recipe(unfinished, recipe)
+    """Recipe and marker, in the folder itself: a kill in between leaves one that a new run may have."""
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            _refuse_taken(folder)  # another process may have been faster
+            sweep(folder)
+            (folder / UNSAVED).touch()
+            _write_recipe(folder, recipe)
+    except (OSError, BadInput) as error:
+        if new and folder.is_dir() and _vacant(folder):
+            remove(folder)
+        raise error if isinstance(error, BadInput) else BadInput(f"cannot write {folder}: {error.strerror}") from error
+
+
+def _refuse_taken(folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and _vacant(folder)):
+        raise BadInput(f"{folder} exists already; choose another --out, or go on with: ebmlife resume {folder}")
+
+
+def _vacant(folder: Path) -> bool:
+    """Whether a folder is empty, but for what a run leaves that was killed before it had its recipe."""
+    return all(entry.name in (".lock", UNSAVED) or entry.name.endswith(".unfinished") for entry in folder.iterdir())
+
+
+def _holds_run(folder: Path) -> bool:
+    return (folder / "recipe.json").is_file() or bool(checkpoint.updates(folder))
+
+
+def _still_there(folder: Path) -> None:
+    if not _holds_run(folder):
+        raise BadInput(f"{folder} is gone, or no longer the folder of a run; nothing more can be saved there")
 
 
 def _write_recipe(folder: Path, recipe: Recipe) -> None:
@@ -223,7 +284,7 @@ def _alone(folder: Path, ranks: Ranks = ALONE) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    if not (folder / "recipe.json").is_file():
+    if not _holds_run(folder):
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     with locked(folder):
         sweep(folder)

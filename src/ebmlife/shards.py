@@ -25,9 +25,13 @@ def put(state: State, shard: State) -> State:
     return state | {"trainer": trainer, "streams": shard["streams"], "torch": shard["torch"]}
 
 
-def saved_by(manifest: dict[str, Any]) -> int:
-    """The number of ranks that wrote a checkpoint."""
-    return int(manifest.get("ranks", 1))
+def saved_by(manifest: dict[str, Any], folder: Path) -> int:
+    """The number of ranks that wrote the checkpoint `folder`, which has a shard of each but the first."""
+    ranks, there = manifest.get("ranks", 1), {entry.name for entry in folder.glob("rank-*")}
+    if ranks != len(there) + 1 or there != {checkpoint.shard(folder, rank).name for rank in range(1, ranks)}:
+        names = ", ".join(sorted(there)) or "none"
+        raise checkpoint.Damaged(f"checkpoint {folder} is damaged: saved by {ranks} ranks, and has shards {names}", "")
+    return int(ranks)
 
 
 def localise(state: State, folder: Path, *, saved: int, ranks: Ranks, device: torch.device | str) -> State:
@@ -70,4 +74,7 @@ def split(states: Sequence[Any], ranks: Ranks) -> Any:
 
 
 def _read(folder: Path, rank: int) -> State:
-    return checkpoint.load(checkpoint.shard(folder, rank))[0]
+    state, _ = checkpoint.load(checkpoint.shard(folder, rank))
+    if state.keys() != {"chains", "streams", "torch"}:
+        raise BadInput(f"checkpoint {checkpoint.shard(folder, rank)} holds {', '.join(state)}: it is not of a rank")
+    return state

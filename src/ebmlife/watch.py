@@ -19,6 +19,7 @@ from ebmlife.chains import Chains, Maturing
 from ebmlife.files import whole
 from ebmlife.loop import Report
 
+DAMAGED_LOG = "log.damaged.jsonl"  # beside log.jsonl
 TIMES = ("updates_per_second", "data_seconds")  # of a line of the log: what differs between equal runs
 
 
@@ -41,9 +42,19 @@ class Log:
     """log.jsonl: one line of figures an update."""
 
     def __init__(self, file: Path, chains: Chains | None, *, after: int) -> None:
-        """Keeps the lines of updates up to `after`: those beyond belong to work that is done again."""
-        kept = [line for line in read_log(file) if line["update"] <= after] if file.exists() else []
+        """Keeps the lines of updates up to `after`: those beyond belong to work that is done again.
+
+        Lines that cannot be read, or are there twice, go to log.damaged.jsonl; `damaged` is their number.
+        """
+        lines, bad = _scan(file)
+        self.damaged = len(bad)
+        if bad:
+            aside = file.with_name(DAMAGED_LOG)
+            before = aside.read_bytes() if aside.exists() else b""
+            with whole(aside) as unfinished:
+                unfinished.write_bytes(before + b"".join(line + b"\n" for line in bad))
         with whole(file) as unfinished:
+            kept = (line for update, line in lines.items() if update <= after)
             unfinished.write_text("".join(json.dumps(line) + "\n" for line in kept))
         self._stream = file.open("a", buffering=1)
         self._chains, self._speed = chains, Speed()
@@ -56,14 +67,48 @@ class Log:
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
-    """The lines of a log; a last one that was cut off by a kill is left out."""
-    lines = []
-    for text in file.read_text().splitlines():
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            break
-    return lines
+    """The lines of a log, in the order of their updates. Those that cannot be read are left out."""
+    return list(_scan(file)[0].values())
+
+
+def shows_updates(file: Path) -> bool:
+    """Whether there is a log that tells of any update, readable or not."""
+    return file.exists() and bool(file.read_bytes().strip())
+
+
+def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
+    """(lines by update, the lines that are none). A last line that a kill cut off counts as neither.
+
+    Of several lines for an update the last one holds: work that is done again is logged again.
+    """
+    lines: dict[int, dict[str, Any]] = {}
+    bad: list[bytes] = []
+    texts = file.read_bytes().split(b"\n") if file.exists() else []
+    for number, text in enumerate(texts, 1):
+        line = _parsed(text)
+        if line is None:
+            bad += [text] if text.strip() and number < len(texts) else []
+            continue
+        if line["update"] in lines:
+            bad.append(json.dumps(lines.pop(line["update"])).encode())
+        lines[line["update"]] = line
+    return dict(sorted(lines.items())), bad
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """A line of figures: numbers by name, or None for some; None where it is anything else."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or type(line.get("update")) is not int or line["update"] < 1:
+        return None
+    return line if all(map(_is_number, line.values())) else None
+
+
+def _is_number(value: Any) -> bool:
+    """None too: what does not apply to an update. Not-a-number is logged as it is."""
+    return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
 def record(figures: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
@@ -145,7 +190,8 @@ def _draw_burn_in(run: Path, chains: Maturing) -> None:
 
 
 def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
-    return np.array([line[name] for line in lines], dtype=np.float64)
+    """Not-a-number where a line lacks it."""
+    return np.array([line.get(name) for line in lines], dtype=np.float64)
 
 
 def _points(lines: list[dict[str, Any]], name: str) -> dict[int, float]:

@@ -22,6 +22,7 @@ from ebmlife.build.score import Score
 from ebmlife.build.splits import test_part
 from ebmlife.build.training import Training, scope
 from ebmlife.calls import NOTHING, Trust
+from ebmlife.contents import part
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.model import Model
@@ -108,13 +109,19 @@ def load(
     if not evaluation_temperature > 0:
         raise BadInput(f"the evaluation temperature must be above 0, got {evaluation_temperature}")
     state, _ = checkpoint.load(checkpoint.path(folder, at))
-    recipe, shape = resolve(validate(state["recipe"])), tuple(state["shape"])
-    make = _METHODS[recipe.method].model
     try:
+        recipe, shape = resolve(validate(part(state, "recipe"))), _shape(state.get("shape"))
+        make = _METHODS[recipe.method].model
         model = make(recipe, state, averaged=averaged, shape=shape, device=find_device(device), trust=trust)
         return model if evaluation_temperature == 1 else _tempered(model, evaluation_temperature)
     except BadInput as error:
         raise BadInput(f"{folder}: {error}") from error
+
+
+def _shape(saved: Any) -> tuple[int, ...]:
+    if not isinstance(saved, list) or not saved or not all(type(n) is int and 0 < n < 2**31 for n in saved):
+        raise BadInput(f"the checkpoint's shape of a state is {saved!r:.40}")
+    return tuple(saved)
 
 
 def _tempered(model: Model, temperature: float) -> Model:

@@ -19,6 +19,7 @@ from ebmlife.build.parts import (
     fit_weights,
     learner,
     make_networks,
+    restore_weights,
 )
 from ebmlife.build.training import Training, frozen_or_learned, scope, weights_of
 from ebmlife.calls import NOTHING, Trust
@@ -140,10 +141,12 @@ def model(
     trust: Trust,
 ) -> Model:
     net, maker = networks(self_contained(recipe), shape, device, trust=trust)
-    fit_weights(net, weights_of(state["trainer"]["ebm"], averaged=averaged), "the checkpoint")
+    restore_weights(net, weights_of(state, "ebm", averaged=averaged))
     if maker is not None:
-        fit_weights(maker, frozen_or_learned(state, averaged=averaged), "the checkpoint")
+        restore_weights(maker, frozen_or_learned(state, averaged=averaged))
     prior = restored_prior(state, shape, device)
+    if recipe.prior is not None and prior is None:
+        raise BadInput("the checkpoint has no prior, and its recipe has one")
     return _model(recipe, net, maker, prior, shape, device, lambda: DATA.make(recipe.data), trust)
 
 

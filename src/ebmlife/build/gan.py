@@ -17,6 +17,7 @@ from ebmlife.build.parts import (
     fit_weights,
     learner,
     make_networks,
+    restore_weights,
 )
 from ebmlife.build.training import Training, check_alone, weights_of
 from ebmlife.calls import Trust
@@ -75,7 +76,7 @@ def model(
 ) -> Model:
     net, maker = _networks(recipe, shape, device, trust)
     for network, learned in ((net, "discriminator"), (maker, "generator")):
-        fit_weights(network, weights_of(state["trainer"][learned], averaged=averaged), "the checkpoint")
+        restore_weights(network, weights_of(state, learned, averaged=averaged))
     return _model(recipe, net, maker, shape, device, lambda: DATA.make(recipe.data), trust)
 
 

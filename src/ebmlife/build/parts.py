@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ebmlife.calls import NOTHING, Trust
 from ebmlife.chains import Fresh, Maturing, Persistent
+from ebmlife.contents import mismatch, not_finite
 from ebmlife.data import (
     Dataset,
     InMemory,
@@ -219,8 +220,19 @@ def learner(net: nn.Module, options: Optimizer, ranks: Ranks = ALONE) -> Learner
 def fit_weights(net: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
     try:
         net.load_state_dict(weights)
-    except RuntimeError as error:
+    except (RuntimeError, AttributeError, TypeError) as error:
         raise BadInput(f"the weights of {origin} do not fit {type(net).__name__} of this recipe") from error
+    said = not_finite(weights)
+    if said is not None:
+        raise BadInput(f"the weights of {origin} cannot be used: {said}; choose an earlier checkpoint, or train again")
+
+
+def restore_weights(net: nn.Module, weights: dict[str, Tensor]) -> None:
+    """A checkpoint's weights, which must be exactly what the network has: in number, name, shape and dtype."""
+    said = mismatch(weights, net.state_dict())
+    if said is not None:
+        raise BadInput(f"the weights of the checkpoint do not fit {type(net).__name__} of this recipe: {said}")
+    fit_weights(net, weights, "the checkpoint")
 
 
 class Deferred:

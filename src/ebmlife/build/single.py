@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from ebmlife.build.parts import DATA, STARTS, deferred, find_device, fit_weights, learner, make_networks
+from ebmlife.build.parts import DATA, STARTS, deferred, find_device, learner, make_networks, restore_weights
 from ebmlife.build.training import Training, check_alone, weights_of
 from ebmlife.calls import Trust
 from ebmlife.data import Batches, Dataset
@@ -70,7 +70,7 @@ class Single(ABC, Generic[R]):
         trust: Trust,
     ) -> Model:
         net = self.network(recipe, shape, device)
-        fit_weights(net, weights_of(state["trainer"][self.learner], averaged=averaged), "the checkpoint")
+        restore_weights(net, weights_of(state, self.learner, averaged=averaged))
         return self._model(recipe, net, shape, device, lambda: DATA.make(recipe.data), trust)
 
     def _model(

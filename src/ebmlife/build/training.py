@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ebmlife.contents import part
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.loop import Loop
@@ -40,22 +41,19 @@ class Training:
         torch.set_rng_state(state["torch"])
 
 
-def weights_of(learned: dict[str, Any], *, averaged: bool) -> dict[str, Tensor]:
+def weights_of(state: dict[str, Any], learner: str, *, averaged: bool) -> dict[str, Tensor]:
     """Of what a checkpoint saved of a learner: its average, or the weights as they were."""
-    kind = "ema" if averaged else "net"
+    kind, learned = "ema" if averaged else "net", part(state, "trainer", learner)
     if kind not in learned:
         raise BadInput("averaged weights only are here; raw ones are in the folder of the training")
-    weights: dict[str, Tensor] = learned[kind]
-    return weights
+    return part(learned, kind)
 
 
 def frozen_or_learned(state: dict[str, Any], *, averaged: bool) -> dict[str, Tensor]:
     """The weights of the generator in a run's state."""
-    learned = state["trainer"]["generator"]
-    weights: dict[str, Tensor] = (
-        state["frozen_generator"] if learned is None else weights_of(learned, averaged=averaged)
-    )
-    return weights
+    if part(state, "trainer").get("generator") is None:
+        return part(state, "frozen_generator")
+    return weights_of(state, "generator", averaged=averaged)
 
 
 def scope(ranks: Ranks) -> str:

@@ -1,0 +1,111 @@
+"""What was saved, compared with what it should be like, before any of it is used."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ebmlife.errors import BadInput
+
+T = TypeVar("T")
+_WHOLE = (torch.int64, torch.int32)  # counts: of walks, of batches, of averages
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """All that a tree of dictionaries and lists holds, with names as a checkpoint has them: 'trainer/ebm/net/bias'."""
+    if isinstance(value, dict | list | tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from leaves(item, f"{name}/{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def not_finite(state: Any) -> str | None:
+    """Says which tensor or number is the first that is not finite; None where all are."""
+    for name, value in leaves(state):
+        if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
+            bad = int((~value.isfinite()).sum())
+            return f"{name} is not finite ({bad:,} of {value.numel():,} values)"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name} is {value}"
+    return None
+
+
+def mismatch(found: Any, like: Any, name: str = "") -> str | None:
+    """Says how a state first differs in form from one that is right: keys, types, dtypes, shapes, negative counts.
+
+    An empty dictionary in `like` stands for anything.
+    """
+    what = name or "the state"
+    if isinstance(like, Tensor):
+        return _tensor_mismatch(found, like, what)
+    if isinstance(like, dict):
+        if not isinstance(found, dict):
+            return f"{what} is {_kind(found)}, not {_kind(like)}"
+        for key in like:
+            if key not in found:
+                return f"{_joined(name, key)} is missing"
+        for key in found if like else ():
+            if key not in like:
+                return f"{_joined(name, key)} is not known"
+        pairs = [(found[key], like[key], _joined(name, key)) for key in like]
+    elif isinstance(like, list | tuple):
+        if not isinstance(found, list | tuple) or len(found) != len(like):
+            return f"{what} is {_kind(found)}, not {_kind(like)}"
+        pairs = [(item, wanted, _joined(name, i)) for i, (item, wanted) in enumerate(zip(found, like, strict=True))]
+    else:
+        return None if _same_kind(found, like) else f"{what} is {_kind(found)}, not {_kind(like)}"
+    return next((said for pair in pairs if (said := mismatch(*pair)) is not None), None)
+
+
+def part(state: Any, *names: str) -> dict[str, Any]:
+    """A dictionary inside a state, by the names that lead to it."""
+    for depth, name in enumerate(names, 1):
+        if not isinstance(state, dict) or not isinstance(state.get(name), dict):
+            raise BadInput(f"the checkpoint has no {'/'.join(names[:depth])}")
+        state = state[name]
+    found: dict[str, Any] = state
+    return found
+
+
+def restored(what: str, load: Callable[[], T]) -> T:
+    """What `load` makes of saved values, which may be anything; BadInput, naming `what`, where it cannot."""
+    try:
+        return load()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        said = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise BadInput(f"{what} cannot be used: {said}") from error
+
+
+def _tensor_mismatch(found: Any, like: Tensor, what: str) -> str | None:
+    if not isinstance(found, Tensor):
+        return f"{what} is {_kind(found)}, not {_kind(like)}"
+    if found.dtype != like.dtype or found.shape != like.shape:
+        return f"{what} is {_kind(found)}, not {_kind(like)}"
+    if found.dtype in _WHOLE and bool((found < 0).any()):
+        return f"{what} has a negative count"
+    return None
+
+
+def _same_kind(found: Any, like: Any) -> bool:
+    if isinstance(like, int) and not isinstance(like, bool):
+        return type(found) is int and 0 <= found < 2**63
+    if isinstance(like, float):
+        return type(found) in (int, float) and math.isfinite(found)
+    return type(found) is type(like)
+
+
+def _kind(value: Any) -> str:
+    """Of a value, as an error says it."""
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+    if isinstance(value, dict | list | tuple):
+        return f"{len(value)} values" if not isinstance(value, dict) else "a dictionary"
+    return "nothing" if value is None else f"{value!r:.40}"
+
+
+def _joined(name: str, key: Any) -> str:
+    return f"{name}/{key}" if name else str(key)
