@@ -195,7 +195,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(changes: dict[str, str], tmp
     on_ranks(_begin, folder, changes, 2)
     place = checkpoint.path(folder, 2)
     state, manifest = checkpoint.load(place)
-    assert shards.saved_by(manifest) == 2
+    assert shards.saved_by(manifest, place) == 2
     other, _ = checkpoint.load(checkpoint.shard(place, 1))
     alone = shards.localise(state, place, saved=2, ranks=ALONE, device="cpu")
     assert _equal(alone["trainer"]["chains"], _joined(state["trainer"]["chains"], other["chains"]))
@@ -206,7 +206,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(changes: dict[str, str], tmp
     said = _resume(ALONE, folder, 4)
     assert "saved by 2 ranks, goes on with 1: the banks are split anew" in said
     state, manifest = checkpoint.load(checkpoint.path(folder, 4))
-    assert shards.saved_by(manifest) == 1
+    assert shards.saved_by(manifest, checkpoint.path(folder, 4)) == 1
     assert state["trainer"]["batches"] == {"position": 4}
     shutil.copytree(folder, tmp_path / "again")
     for name in ("run", "again"):

@@ -141,17 +141,23 @@ def test_another_walk_is_not_mixed_into_one_that_is_there(
         long_walk(tempered(ENERGY, 2.0), start(), steps=10, step_size=0.1, folder=tmp_path)
 
 
-def test_a_damaged_checkpoint_names_the_way_on(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     long_walk(ENERGY, start(), steps=300, step_size=0.1, folder=tmp_path, save_every=0)
     newest = checkpoint.path(tmp_path, 300)
     (newest / "tensors.safetensors").write_bytes(b"torn")
-    with pytest.raises(BadInput, match="000000300 is damaged; remove it"):
-        long_walk(ENERGY, start(), steps=300, step_size=0.1, folder=tmp_path)
-    for file in newest.iterdir():
-        file.unlink()
-    newest.rmdir()
     x, _ = long_walk(ENERGY, start(), steps=300, step_size=0.1, folder=tmp_path)
+    assert "000000300 is damaged" in caplog.text
     assert torch.equal(x, long_walk(ENERGY, start(), steps=300, step_size=0.1)[0])
+    assert newest.with_suffix(".damaged").is_dir()
+
+
+def test_a_walk_without_a_sound_checkpoint_does_not_begin_again(tmp_path: Path) -> None:
+    long_walk(ENERGY, start(), steps=100, step_size=0.1, folder=tmp_path)
+    (checkpoint.path(tmp_path, 100) / "state.json").unlink()
+    with pytest.raises(BadInput, match="no sound one before it; begin again in another folder"):
+        long_walk(ENERGY, start(), steps=300, step_size=0.1, folder=tmp_path)
 
 
 def test_states_that_explode_are_not_hidden() -> None:

@@ -7,6 +7,7 @@ folder itself; what the others alone know lies in it as rank-1, rank-2 and so on
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -180,6 +181,28 @@ def choose(run: Path, wanted: int | None) -> int | None:
         there = f"there are {', '.join(map(str, available))}" if available else "there is none yet"
         raise BadInput(f"{run} has no checkpoint at update {wanted}; {there}")
     return wanted if wanted is not None else max(available, default=None)
+
+
+def newest_sound(run: Path, check: Callable[[Path], object], say: Callable[[str], None]) -> int | None:
+    """The update of the newest checkpoint that `check` does not call damaged; None where there is none at all.
+
+    Damaged ones newer than that are set aside, and `say` is told. If all are damaged, they stay and it is a BadInput.
+    """
+    damaged: dict[int, Damaged] = {}
+    for update in reversed(updates(run)):
+        try:
+            check(path(run, update))
+        except Damaged as error:
+            damaged[update] = error
+            continue
+        for bad, found in damaged.items():
+            say(
+                f"{found.what}; it is kept as {set_aside(path(run, bad), 'damaged').name}, and {update} is used instead"
+            )
+        return update
+    for found in damaged.values():
+        raise BadInput(f"{found.what}, and there is no sound one before it; begin again in another folder") from found
+    return None
 
 
 def abandon(run: Path, *, after: int) -> None:

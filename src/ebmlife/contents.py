@@ -34,8 +34,14 @@ def not_finite(state: Any) -> str | None:
     return None
 
 
+def negative(state: Any) -> str | None:
+    """Says which tensor is the first of whole numbers, counts all of them, that has one below zero."""
+    counts = ((name, value) for name, value in leaves(state) if isinstance(value, Tensor) and value.dtype in _WHOLE)
+    return next((f"{name} has counts below zero" for name, value in counts if bool((value < 0).any())), None)
+
+
 def mismatch(found: Any, like: Any, name: str = "") -> str | None:
-    """Says how a state first differs in form from one that is right: keys, types, dtypes, shapes, negative counts.
+    """Says how a state first differs in form from one that is right: keys, types, dtypes, shapes.
 
     An empty dictionary in `like` stands for anything.
     """
@@ -75,8 +81,8 @@ def restored(what: str, load: Callable[[], T]) -> T:
     """What `load` makes of saved values, which may be anything; BadInput, naming `what`, where it cannot."""
     try:
         return load()
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
-        said = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+    except (BadInput, KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        said = f"there is no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise BadInput(f"{what} cannot be used: {said}") from error
 
 
@@ -85,8 +91,6 @@ def _tensor_mismatch(found: Any, like: Tensor, what: str) -> str | None:
         return f"{what} is {_kind(found)}, not {_kind(like)}"
     if found.dtype != like.dtype or found.shape != like.shape:
         return f"{what} is {_kind(found)}, not {_kind(like)}"
-    if found.dtype in _WHOLE and bool((found < 0).any()):
-        return f"{what} has a negative count"
     return None
 
 

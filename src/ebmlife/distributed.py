@@ -65,6 +65,12 @@ class Ranks:
         """Whether it holds on some rank."""
         return bool(self.sum(torch.tensor(float(flag))).item())
 
+    def told(self, number: int | None) -> int | None:
+        """The first rank's number, on every rank."""
+        sent = torch.tensor([0 if number is None else 1, number or 0]) * self.first
+        there, value = self.sum(sent).tolist()
+        return int(value) if there else None
+
     def gather(self, mine: dict[str, Tensor]) -> list[dict[str, Tensor]]:
         """Every rank's tensors, on every rank."""
         if self.count == 1:

@@ -5,6 +5,7 @@ each batch of chains has a random stream of its own, whose state is saved with t
 batches each; what they know of the others' is brought up to date at every stop, so that all see, and save, the same.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ebmlife import checkpoint, fingerprint
+from ebmlife import checkpoint, contents, fingerprint
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
@@ -24,6 +25,7 @@ from ebmlife.langevin import langevin
 from ebmlife.randomness import generator, normal
 from ebmlife.stopping import locked
 
+_log = logging.getLogger(__name__)
 SEGMENT = 100  # most steps between two looks at clock and stop; saved and resumed walks must cut at the same places
 
 
@@ -67,6 +69,10 @@ class Snapshots:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps, self.states = list(state["steps"]), list(state["states"])
+        if len(self.steps) != len(self.states) or len({(s.shape, s.dtype) for s in self.states}) > 1:
+            raise ValueError(f"{len(self.states)} states of {len(self.steps)} steps")
+        if said := contents.not_finite(self.states):
+            raise ValueError(said)
 
 
 def log_spaced(steps: int, *, per_decade: int = 8) -> list[int]:
@@ -108,6 +114,10 @@ def long_walk(
     with nullcontext() if folder is None else _alone(folder, ranks):
         saved = _Saved(folder, settings, walk, watchers, ranks)
         with ranks.together():
+            if ranks.first:
+                saved.settle()
+        with ranks.together():
+            saved.newest = ranks.told(saved.newest)
             restored = saved.restore()
             if walk.step > steps:
                 raise BadInput(f"{folder} holds a walk of {walk.step} steps already, more than the {steps} asked for")
@@ -202,6 +212,12 @@ class _Saved:
     ) -> None:
         self.folder, self.settings, self.walk, self.at, self.ranks = folder, settings, walk, -1, ranks
         self.parts: list[_Walk | Watcher] = [walk, *watchers]
+        self.newest: int | None = None  # checkpoint
+
+    def settle(self) -> None:
+        """Finds the newest sound checkpoint; those after it that are damaged are set aside."""
+        if self.folder is not None:
+            self.newest = checkpoint.newest_sound(self.folder, checkpoint.verify, _log.warning)
 
     def save(self) -> None:
         with self.ranks.together():
@@ -213,19 +229,24 @@ class _Saved:
 
     def restore(self) -> bool:
         """Whether there was something to go on from."""
-        newest = None if self.folder is None else checkpoint.choose(self.folder, None)
-        if self.folder is None or newest is None:
+        if self.folder is None or self.newest is None:
             return False
-        place = checkpoint.path(self.folder, newest)
-        try:
-            state, manifest = checkpoint.load(place)
-        except BadInput as error:
-            raise BadInput(f"{place} is damaged; remove it, and the walk goes on from the one before it") from error
+        place = checkpoint.path(self.folder, self.newest)
+        state, manifest = checkpoint.load(place)
         _check_settings(self.folder, manifest.get("settings", {}), self.settings)
-        for part, saved in zip(self.parts, state["parts"], strict=True):
-            part.load_state_dict(saved)
-        self.at = newest
+        contents.restored(f"checkpoint {place}", lambda: self._load(state["parts"], self.newest))
+        self.at = self.newest
         return True
+
+    def _load(self, saved: list[Any], step: int | None) -> None:
+        said = contents.mismatch(saved[0], self.walk.state_dict()) or contents.not_finite(saved[0])
+        if said is not None or saved[0]["step"] != step:
+            raise BadInput(said or f"it is of step {saved[0]['step']}")
+        for part, state in zip(self.parts, saved, strict=True):
+            part.load_state_dict(state)
+            seen = [mark for mark in part.marks if mark <= self.walk.step] if not isinstance(part, _Walk) else []
+            if state.get("steps", seen) != seen:
+                raise BadInput(f"{type(part).__name__} has not seen the steps up to {self.walk.step}")
 
 
 def _check_settings(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:

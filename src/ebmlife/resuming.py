@@ -11,13 +11,13 @@ from ebmlife.sections import Optimizer
 from ebmlife.watch import shows_updates
 
 UNSAVED = ".unsaved"  # in the folder of a run until its first checkpoint is there
-NO_CHECKPOINT = -1  # in place of an update, where no checkpoint was ever made
 
 State = dict[str, Any]
 
 
-def settle(folder: Path, wanted: int | None, say: Callable[[str], None]) -> int:
-    """The update to continue from: the one that is wanted, or the newest whose checkpoint is sound.
+def settle(folder: Path, wanted: int | None, say: Callable[[str], None]) -> int | None:
+    """The update to continue from: the one that is wanted, or the newest whose checkpoint is sound; None: no update was
+    ever saved.
 
     Damaged checkpoints newer than that are set aside, and `say` is told. Where there is no sound one, or checkpoints
     are lost that the log tells of, it is a BadInput: nothing begins at update 0 that was further before.
@@ -27,25 +27,15 @@ def settle(folder: Path, wanted: int | None, say: Callable[[str], None]) -> int:
         assert at is not None
         _verify(checkpoint.path(folder, at))
         return at
-    damaged: dict[int, checkpoint.Damaged] = {}
-    for at in reversed(checkpoint.updates(folder)):
-        try:
-            _verify(checkpoint.path(folder, at))
-        except checkpoint.Damaged as error:
-            damaged[at] = error
-            continue
-        for bad, found in damaged.items():
-            aside = checkpoint.set_aside(checkpoint.path(folder, bad), "damaged")
-            say(f"{found.what}; it is kept as {aside.name}, and the run continues from update {at}")
-        return at
-    for found in damaged.values():
-        raise BadInput(f"{found.what}, and there is no sound one; train again in another folder") from found
+    newest = checkpoint.newest_sound(folder, _verify, say)
+    if newest is not None:
+        return newest
     if shows_updates(folder / "log.jsonl") and not (folder / UNSAVED).exists():
         raise BadInput(
             f"{folder} has no checkpoint, but its log.jsonl tells of updates: put the checkpoints back into "
             f"{folder / 'checkpoints'}, or remove log.jsonl to begin again at update 0"
         )
-    return NO_CHECKPOINT
+    return None
 
 
 def _verify(place: Path) -> None:
@@ -83,7 +73,7 @@ def _wrong(training: build.Training, state: State, place: Path, *, changed: bool
         like["trainer"] = like["trainer"] | ({"generator": {}} if trainer.get("generator") is not None else {})
         like["frozen_generator"] = {} if found.get("frozen_generator") is not None else None
         found["trainer"] = {name: value for name, value in trainer.items() if name in like["trainer"]}
-    said = contents.mismatch(found, like) or contents.not_finite(found)
+    said = contents.mismatch(found, like) or contents.not_finite(found) or contents.negative(found)
     if said is None and found["trainer"]["update"] != int(place.name):
         said = f"it is of update {found['trainer']['update']}"
     return said

@@ -19,7 +19,7 @@ from ebmlife.files import read_json, remove, sweep, whole
 from ebmlife.loop import Report
 from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
-from ebmlife.resuming import NO_CHECKPOINT, UNSAVED, conditions, restore, settle
+from ebmlife.resuming import UNSAVED, conditions, restore, settle
 from ebmlife.starts import FromGenerator
 from ebmlife.stopping import locked, signals
 from ebmlife.weights import can_be_resumed
@@ -46,11 +46,13 @@ def begin(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALON
         return _work(training, folder, console, ranks)
 
 
-def begin_or_resume(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE) -> Outcome:
+def begin_or_resume(
+    recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE, trust: Trust = NOTHING
+) -> Outcome:
     """A new run, or the one that the folder holds, which must be of the same recipe: for starts that nobody attends."""
     if ranks.any(ranks.first and _holds_run(folder)):
-        return resume(folder, change=lambda _: recipe, console=console, ranks=ranks)
-    return begin(recipe, folder, console=console, ranks=ranks)
+        return resume(folder, change=lambda _: recipe, console=console, ranks=ranks, trust=trust)
+    return begin(recipe, folder, console=console, ranks=ranks, trust=trust)
 
 
 def resume(
@@ -70,17 +72,19 @@ def resume(
 
     with _alone(folder, ranks):
         with ranks.together():
-            at = settle(folder, from_update, say) if ranks.first else NO_CHECKPOINT
+            settled = settle(folder, from_update, say) if ranks.first else None
         with ranks.together():
-            at = NO_CHECKPOINT + int(ranks.sum(torch.tensor(at - NO_CHECKPOINT)))  # the first rank's
+            settled = ranks.told(settled)
+            at = settled or 0  # 0: killed before its first checkpoint
             place = checkpoint.path(folder, at)
-            state, manifest = checkpoint.load(place) if at != NO_CHECKPOINT else (None, {})
-            old, said = _known_recipe(folder, state)
+            state, manifest = checkpoint.load(place) if settled is not None else (None, {})
+            saved_recipe = None if state is None else _recipe_in(state, place)
+            old, said = _known_recipe(folder, saved_recipe)
             if state is not None and not can_be_resumed(state):
                 raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
-            before, new = old if state is None else validate(contents.part(state, "recipe")), build.resolve(change(old))
+            before, new = saved_recipe or old, build.resolve(change(old))
             changes = differences(before, new)
-            _check_changes(folder, max(at, 0), new, changes, allow_changes)
+            _check_changes(folder, at, new, changes, allow_changes)
             training = _build(new, ranks, trust, resumed=state)
             if state is not None:
                 saved = shards.saved_by(manifest, place)
@@ -92,21 +96,25 @@ def resume(
             say(line)
         with ranks.together():
             if ranks.first:
-                checkpoint.abandon(folder, after=max(at, 0))
+                checkpoint.abandon(folder, after=at)
                 _write_recipe(folder, new)
         if state is not None and changes:
             _save(training, folder, ranks)  # under the new recipe, or a kill would leave a checkpoint of the old one
         return _work(training, folder, console, ranks)
 
 
-def _known_recipe(folder: Path, state: dict[str, Any] | None) -> tuple[Recipe, list[str]]:
+def _recipe_in(state: dict[str, Any], place: Path) -> Recipe:
+    return contents.restored(f"checkpoint {place}", lambda: build.resolve(validate(contents.part(state, "recipe"))))
+
+
+def _known_recipe(folder: Path, saved: Recipe | None) -> tuple[Recipe, list[str]]:
     """A run's recipe, and what is to be said of it: a checkpoint has it too, where recipe.json is lost or damaged."""
     try:
         return read_recipe(folder), []
     except BadInput as error:
-        if state is None:
+        if saved is None:
             raise
-        return build.resolve(validate(contents.part(state, "recipe"))), [f"{error}; the checkpoint's recipe is used"]
+        return saved, [f"{error}; the checkpoint's recipe is used"]
 
 
 def _share(state: dict[str, Any], place: Path, saved: int, ranks: Ranks, training: build.Training) -> dict[str, Any]:
@@ -119,7 +127,7 @@ def _share(state: dict[str, Any], place: Path, saved: int, ranks: Ranks, trainin
 def _check_changes(folder: Path, at: int, new: Recipe, changes: list[str], allowed: bool) -> None:
     if changes and not allowed:
         raise BadInput(
-            f"the recipe is not that of the checkpoint at update {at}: {'; '.join(changes)}; "
+            f"{folder}: the recipe is not that of the checkpoint at update {at}: {'; '.join(changes)}; "
             "take the change back, or use `ebmlife resume` with --allow-changes"
         )
     if new.updates < at:
@@ -171,7 +179,6 @@ def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks
         except Lost as error:
             raise Lost(f"{error}; {_last_good(folder)}; start all again with `ebmlife resume {folder}`") from error
         if ranks.first:
-            _still_there(folder)
             watch.Pictures(folder, _sources(training), trainer.chains, every=1).draw(trainer.update)
     return Outcome(folder, trainer.update, finished=True, figures=last[0] if last else None)
 
@@ -279,7 +286,11 @@ def _alone(folder: Path, ranks: Ranks = ALONE) -> Iterator[None]:
         with ranks.together():
             if ranks.first:
                 stack.enter_context(_locked(folder))
-        yield
+        try:
+            yield
+        except OSError:
+            _still_there(folder)
+            raise
 
 
 @contextmanager
@@ -287,8 +298,8 @@ def _locked(folder: Path) -> Iterator[None]:
     if not _holds_run(folder):
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     with locked(folder):
-        sweep(folder)
-        sweep(folder / "checkpoints")
+        for place in (folder, folder / "checkpoints", folder / "pictures"):
+            sweep(place)
         yield
 
 

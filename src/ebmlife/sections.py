@@ -103,7 +103,7 @@ def part(kind: str, **options: Any) -> Part:
 class Sampling(Section):
     """How the chains of a trained model walk."""
 
-    step_size: Positive  # "Langevin epsilon" in the paper's tables
+    step_size: Annotated[float, Field(gt=0, lt=1e9)]  # "Langevin epsilon" in the paper's tables
     clip: Annotated[Positive | None, Optional] = None  # longest gradient part of a step, per state
 
 

@@ -2,6 +2,7 @@
 figures of every update; none touches the run's random streams, so that watching never changes what is learned."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -134,6 +135,8 @@ class Board:
     def __init__(self, folder: Path, chains: Chains | None, *, every: int, after: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
 
+        self._before = threading.excepthook
+        threading.excepthook = self._failed
         self._writer = SummaryWriter(folder, purge_step=after + 1)
         self._chains, self._speed, self._every = chains, Speed(), every
 
@@ -147,7 +150,15 @@ class Board:
                 self._writer.add_histogram("burn_in_age", self._chains.burn_in.age, figures.update)
 
     def close(self) -> None:
-        self._writer.close()
+        try:
+            self._writer.close()
+        finally:
+            threading.excepthook = self._before
+
+    def _failed(self, found: threading.ExceptHookArgs) -> None:
+        """TensorBoard's thread cannot write: it raises that again where it is called, so it need not be printed too."""
+        if not isinstance(found.exc_value, OSError):
+            self._before(found)
 
 
 class Pictures:
@@ -164,6 +175,7 @@ class Pictures:
             self.draw(figures.update)
 
     def draw(self, update: int) -> None:
+        self._run.stat()  # a folder that is gone is not made again
         for name, source in self._sources.items():
             pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", pictures.draw(source()))
         draw_diagnostics(self._run)

@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from ebmlife import checkpoint
+from ebmlife.contents import part
 from ebmlife.errors import BadInput
 from ebmlife.files import whole
 from ebmlife.prior import FixedPrior
@@ -42,4 +43,4 @@ def write_weights(
 
 def can_be_resumed(state: dict[str, Any]) -> bool:
     """Whether a checkpoint's state is of a training, or of weights alone."""
-    return "batches" in state["trainer"]
+    return "batches" in part(state, "trainer")

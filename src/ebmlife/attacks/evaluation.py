@@ -163,7 +163,7 @@ def _tally(
 
 def _attacked(attack: "_Attack", index: int, blank: Tally, images: Tensor, storage: Storage, meter: Meter) -> Tally:
     """A group after all stages, from the first or from where it was kept."""
-    tally, stage = storage.part(index) or (blank, 0)
+    tally, stage = storage.part(index, blank, stages=attack.stages)
     meter.enter(tally, stage)
     while stage < attack.stages:
         attack.advance(tally, images, stage)

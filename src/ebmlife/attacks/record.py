@@ -8,9 +8,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ebmlife import checkpoint
+from ebmlife import checkpoint, contents
 from ebmlife.attacks.shares import Share
 from ebmlife.distributed import Ranks
+from ebmlife.errors import BadInput
 
 _ATTACKED = ("images", "threat", "radius")
 _WALKED = ("model", "langevin_step_size", "langevin_clip", "average")
@@ -48,6 +49,26 @@ class Tally:
             logits=torch.zeros(n, 0),
             adversaries=x.clone(),
         )
+
+    @classmethod
+    def restored(cls, saved: Any, origin: Path, blank: "Tally | None" = None) -> Self:
+        """What was saved of a tally, compared with a blank one of the same images, or with itself where none is known.
+
+        BadInput, naming its `origin`, where names, shapes, dtypes or ranges are wrong.
+        """
+        tally = contents.restored(str(origin), lambda: cls(**saved))
+        like = contents.restored(str(origin), lambda: blank or _alike(tally)).state_dict()
+        logits = tally.logits if isinstance(tally.logits, Tensor) and tally.logits.ndim == 2 else torch.zeros(0, 0)
+        like["logits"] = torch.zeros(len(like["labels"]), logits.shape[1])
+        said = contents.mismatch(tally.state_dict(), like) or contents.not_finite(tally.state_dict())
+        if said is None and blank is not None:
+            same = torch.equal(tally.ids, blank.ids) and torch.equal(tally.labels, blank.labels)
+            said = None if same else "it is of other images"
+        if said is None:
+            said = _out_of_range(tally, classes=logits.shape[1])
+        if said is not None:
+            raise BadInput(f"{origin} cannot be used: {said}")
+        return tally
 
     @classmethod
     def joined(cls, tallies: Sequence["Tally"]) -> Self:
@@ -149,8 +170,13 @@ class Record:
     def load(cls, folder: str | Path) -> Self:
         """From the folder of an attack, or from `record` in it."""
         inner = Path(folder) / "record"
-        state, _ = checkpoint.load(inner if inner.is_dir() else Path(folder))
-        return cls(state["settings"], Tally(**state["tally"]))
+        place = inner if inner.is_dir() else Path(folder)
+        state, _ = checkpoint.load(place)
+        tally, settings = Tally.restored(state.get("tally"), place), state.get("settings")
+        said = contents.mismatch({} if settings is None else settings, {}) or _missing(settings or {})
+        if said is not None:
+            raise BadInput(f"{place} cannot be used: {said}")
+        return cls(contents.part(state, "settings"), tally)
 
     def __str__(self) -> str:
         return table({self.settings["gradient"]: self})
@@ -183,6 +209,30 @@ def table(records: dict[str, Record]) -> str:
 def notes(settings: Iterable[Mapping[str, Any]]) -> list[str]:
     """Each once, as a line."""
     return [f"note: {said}" for said in dict.fromkeys(named["note"] for named in settings if "note" in named)]
+
+
+def _missing(settings: dict[str, Any]) -> str | None:
+    kinds = {"gradient": "", "threat": "", "radius": 0.0, "langevin_steps": 0}  # what tables and pages are made of
+    return contents.mismatch({name: settings.get(name) for name in kinds}, kinds, "settings")
+
+
+def _alike(tally: Tally) -> Tally:
+    """A blank tally of as many images, steps and evaluations."""
+    steps, evaluations = tally.attacked.shape[1] - 1, tally.final.shape[1]
+    rows = torch.zeros(len(tally.labels), dtype=torch.int64)
+    images = torch.zeros(len(rows), *tally.adversaries.shape[1:])
+    return Tally.blank(rows, rows, images, steps=steps, evaluations=evaluations)
+
+
+def _out_of_range(tally: Tally, *, classes: int) -> str | None:
+    """Which predictions are of no class, or which break is at no step."""
+    most = classes or 2**31  # before the last evaluations the number of classes is not known
+    limits = dict.fromkeys(("natural", "attacked", "verified", "final"), most) | {"broken_at": tally.attacked.shape[1]}
+    for name, limit in limits.items():
+        values = getattr(tally, name)
+        if values.numel() and not (values.min() >= NONE and values.max() < limit):
+            return f"{name} is out of range"
+    return None
 
 
 def _none(*shape: int) -> Tensor:

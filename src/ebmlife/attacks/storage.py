@@ -1,6 +1,7 @@
 """An attack's folder: `parts/` while it goes on, `record/` when it is finished, `settings.json` to know it by."""
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,8 +12,10 @@ from ebmlife import checkpoint
 from ebmlife.attacks.record import EVALUATED_ON, Record, Tally, differences
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
-from ebmlife.files import remove, sweep, whole
+from ebmlife.files import read_json, remove, sweep, whole
 from ebmlife.stopping import locked
+
+_log = logging.getLogger(__name__)
 
 
 def held(folder: Path | str | None) -> dict[str, Any]:
@@ -20,10 +23,9 @@ def held(folder: Path | str | None) -> dict[str, Any]:
     file = None if folder is None else Path(folder) / "settings.json"
     if file is None or not file.exists():
         return {}
-    try:
-        settings: dict[str, Any] = json.loads(file.read_text())
-    except ValueError as error:
-        raise BadInput(f"{file} cannot be read ({error}); choose another folder") from error
+    settings = read_json(file)
+    if not isinstance(settings, dict) or type(settings.get("group", 1)) is not int:
+        raise BadInput(f"{file} holds no settings of an attack; choose another folder")
     return settings
 
 
@@ -72,15 +74,28 @@ class Storage:
     def finished(self) -> Record | None:
         if self._folder is None or not (self._folder / "record").is_dir():
             return None
-        return Record.load(self._folder / "record")
+        record = Record.load(self._folder / "record")
+        remove(self._folder / "parts")  # a kill may have left them
+        return record
 
-    def part(self, index: int) -> tuple[Tally, int] | None:
-        """A group as it was kept, and its next stage."""
+    def part(self, index: int, blank: Tally, *, stages: int) -> tuple[Tally, int]:
+        """A group as it was kept, and its next stage; `blank` where nothing was.
+
+        One that is damaged is set aside, and said: its images are attacked again from the start, to the same end.
+        """
         path = self._path(index)
         if path is None or not path.is_dir():
-            return None
-        state, _ = checkpoint.load(path)
-        return Tally(**state["tally"]), int(state["stage"])
+            return blank, 0
+        try:
+            state, _ = checkpoint.load(path)
+        except checkpoint.Damaged as error:
+            aside = checkpoint.set_aside(path, "damaged")
+            _log.warning("%s; it is kept as %s, and these images are attacked again", error.what, aside.name)
+            return blank, 0
+        tally, stage = Tally.restored(state.get("tally"), path, blank), state.get("stage")
+        if type(stage) is not int or not 0 <= stage <= stages:
+            raise BadInput(f"{path} cannot be used: its stage is {stage!r:.40}, of {stages}")
+        return tally, stage
 
     def keep(self, index: int, tally: Tally, stage: int, *, last: bool) -> None:
         path = self._path(index)

@@ -43,6 +43,7 @@ __all__ = [
     "resolve",
     "scope",
     "self_contained",
+    "shape_of",
     "test_part",
     "training",
 ]
@@ -110,7 +111,7 @@ def load(
         raise BadInput(f"the evaluation temperature must be above 0, got {evaluation_temperature}")
     state, _ = checkpoint.load(checkpoint.path(folder, at))
     try:
-        recipe, shape = resolve(validate(part(state, "recipe"))), _shape(state.get("shape"))
+        recipe, shape = resolve(validate(part(state, "recipe"))), shape_of(state)
         make = _METHODS[recipe.method].model
         model = make(recipe, state, averaged=averaged, shape=shape, device=find_device(device), trust=trust)
         return model if evaluation_temperature == 1 else _tempered(model, evaluation_temperature)
@@ -118,7 +119,9 @@ def load(
         raise BadInput(f"{folder}: {error}") from error
 
 
-def _shape(saved: Any) -> tuple[int, ...]:
+def shape_of(state: dict[str, Any]) -> tuple[int, ...]:
+    """Of a model's states, as a checkpoint has it."""
+    saved = state.get("shape")
     if not isinstance(saved, list) or not saved or not all(type(n) is int and 0 < n < 2**31 for n in saved):
         raise BadInput(f"the checkpoint's shape of a state is {saved!r:.40}")
     return tuple(saved)

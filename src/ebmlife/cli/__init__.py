@@ -77,6 +77,7 @@ def _run(words: list[str], *, debug: bool) -> int:
             streams.say(f"ebmlife: {kind}: {line}")
         return code
     except KeyboardInterrupt:
+        print("ebmlife: interrupted", file=sys.stderr, flush=True)
         return 130
 
 

@@ -27,6 +27,9 @@ def register(command: Command) -> None:
     train.add_argument("name")
     train.add_argument("--as-authors", action="store_true", help=_AS_AUTHORS)
     train.add_argument("--out", type=Path, required=True, help="the run's folder, which must not exist")
+    train.add_argument(
+        "--or-resume", action="store_true", help="continue the run that --out holds already, if it is of this recipe"
+    )
     resume = command("resume", _resume, "go on with a run", fields=True, shared=True)
     resume.add_argument("folder", type=Path)
     resume.add_argument("--allow-changes", action="store_true", help="go on although the recipe has changed")
@@ -73,7 +76,8 @@ def _train(options: argparse.Namespace, changes: dict[str, str]) -> int:
     if ranks.first:
         print(f"recipe {recipe.name} ({recipe.hash}) -> {shown(options.out)}", flush=True)
     console = Console(quiet=not ranks.first)
-    return _ended(run.begin(recipe, options.out, console=console, ranks=ranks, trust=options.trust), ranks)
+    start = run.begin_or_resume if options.or_resume else run.begin
+    return _ended(start(recipe, options.out, console=console, ranks=ranks, trust=options.trust), ranks)
 
 
 def _resume(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -97,7 +101,9 @@ def _demo(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _ended(outcome: Outcome, ranks: Ranks = ALONE) -> int:
     if not ranks.first:
         return 0
-    if outcome.finished:
+    if outcome.finished and outcome.figures is None:
+        print(f"finished already: {outcome.update} updates in {shown(outcome.folder)}")
+    elif outcome.finished:
         print(f"done: {outcome.update} updates in {shown(outcome.folder)}")
     else:
         again = f"ebmlife resume {shown(quote(str(outcome.folder)))}"

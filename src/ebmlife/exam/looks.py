@@ -1,6 +1,7 @@
 """Those who watch the chains of an exam: a row of figures at log-spaced steps, a thin trace of every chain between."""
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 import torch
@@ -62,6 +63,8 @@ class Looks:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps, self.rows, self.classes = state["steps"], state["rows"], state["classes"]
+        if len(self.rows) != len(self.steps) or any(not _is_row(row, self.rows[0]) for row in self.rows):
+            raise ValueError("the figures are not those of its steps")
 
 
 class Trace:
@@ -110,6 +113,13 @@ class Trace:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
         self.draws = [] if state["draws"] is None else list(state["draws"])
+        if len(self.draws) != len(self.steps) or any(draw.dtype != torch.float32 for draw in self.draws):
+            raise ValueError("the trace is not that of its steps")
+
+
+def _is_row(row: dict[str, float | None], first: dict[str, float | None]) -> bool:
+    numbers = all(value is None or (type(value) in (int, float) and isfinite(value)) for value in row.values())
+    return row.keys() == first.keys() and numbers
 
 
 def _refuse(what: str, values: Tensor, step: int) -> None:

@@ -8,10 +8,10 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ebmlife import pictures
+from ebmlife import contents, pictures
 from ebmlife.errors import BadInput
 from ebmlife.exam.life_cycle import LifeCycle
-from ebmlife.files import whole
+from ebmlife.files import read_json, whole
 from ebmlife.pictures import Panel
 
 _TENSORS = ("strip", "states")
@@ -33,11 +33,37 @@ def save(cycle: LifeCycle, folder: Path) -> list[Path]:
 def load(folder: Path) -> LifeCycle:
     """An exam that was saved."""
     try:
-        plain = json.loads((folder / "life-cycle.json").read_text())
+        plain = read_json(folder / "life-cycle.json")
         plain["ranges"] = {name: tuple(both) for name, both in plain["ranges"].items()}
-        return LifeCycle(**(plain | load_file(folder / "life-cycle.safetensors")))
-    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        cycle = LifeCycle(**(plain | load_file(folder / "life-cycle.safetensors")))
+        _check(cycle)
+    except (BadInput, OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
         raise BadInput(f"{folder} holds no finished exam that can be read: {error}") from error
+    return cycle
+
+
+def _check(cycle: LifeCycle) -> None:
+    """Whether it is the record of an exam, and not only of that form."""
+    steps = len(cycle.steps)
+    like = {
+        "steps": [0] * steps,
+        "verdict": "",
+        "stable_until": 0,
+        "reasons": [""] * len(cycle.reasons),
+        "ranges": dict.fromkeys(cycle.ranges, (0.0, 0.0)),
+        "settings": {},
+        "complete": True,
+    }
+    found = {name: getattr(cycle, name) for name in like}
+    settings = {"steps": 0, "step_size": 0.0, "chains": 0, "distance": ""}  # what pages are made of
+    said = contents.mismatch(found, like) or contents.mismatch({n: cycle.settings.get(n) for n in settings}, settings)
+    if said is None and (len(cycle.strip) != steps or not cycle.strip.isfinite().all()):
+        said = "the strip is not one of its steps"
+    for name, column in cycle.figures.items():
+        numbers = [0.0 if value is None else value for value in column]
+        said = said or contents.mismatch(numbers, [0.0] * steps, name)
+    if said is not None:
+        raise ValueError(said)
 
 
 def curves(cycle: LifeCycle) -> Image.Image:

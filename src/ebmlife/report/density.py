@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 
+from ebmlife import checkpoint
 from ebmlife.recipe import EBMRecipe, Recipe
 from ebmlife.report import facts
 from ebmlife.report.charts import Chart, Line
@@ -63,13 +63,11 @@ def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[
     """The histogram of walks in the burn-in bank, and the arrivals, where chains mature. Healthy: both are flat."""
     if not isinstance(recipe, EBMRecipe) or recipe.chains.kind != "maturing":
         return []
-    newest, place = facts.newest(run)
-    if place is None:
+    _, place = facts.newest(run)
+    saved = None if place is None else checkpoint.tensor(place, _AGES)
+    if saved is None:  # weights alone have no banks
         return []
-    with safe_open(place / "tensors.safetensors", "pt") as tensors:
-        if _AGES not in tensors.keys():  # noqa: SIM118  # a file, no dictionary: weights alone have no banks
-            return []
-        ages = tensors.get_tensor(_AGES).numpy()
+    ages = saved.numpy()
     mature = int(recipe.chains.options["mature"])
     counts, edges = np.histogram(ages, bins=min(_BINS, mature + 1), range=(0, mature))
     histogram = Chart(

@@ -1,6 +1,5 @@
 """What a run is, in words and numbers: its model, its recipe, how far it is, what it cost."""
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -8,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
-from ebmlife import checkpoint
+from ebmlife import build, checkpoint
 from ebmlife.data.cifar10 import CLASSES
 from ebmlife.recipe import EBMRecipe, Recipe, flat
 from ebmlife.report.inside import Inside
@@ -108,9 +105,8 @@ def parameters(folder: Path, prefixes: tuple[str, ...]) -> int:
     _, place = newest(folder)
     if place is None:
         return 0
-    with safe_open(place / "tensors.safetensors", "pt") as tensors:
-        names = [name for name in tensors.keys() if name.startswith(prefixes)]  # noqa: SIM118  # it is no dictionary
-        return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+    shapes = checkpoint.shapes(place)
+    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(prefixes))
 
 
 def states(folder: Path) -> tuple[int, ...] | None:
@@ -118,8 +114,7 @@ def states(folder: Path) -> tuple[int, ...] | None:
     _, place = newest(folder)
     if place is None:
         return None
-    state = json.loads((place / "state.json").read_text())
-    return tuple(int(length) for length in state["shape"])
+    return build.shape_of(checkpoint.plain(place))
 
 
 def seconds(lines: Sequence[dict[str, Any]]) -> float:

@@ -49,15 +49,14 @@ def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str, str]]
 
 def diagnostics(lines: Sequence[dict[str, Any]]) -> list[Chart]:
     """The lower half of the paper's diagnostic plot: how difference and gradient go together."""
-    there = [line for line in lines if line.get("energy_difference") is not None and line.get("gradient") is not None]
-    if len(there) < 2:
+    names = ("energy_difference", "gradient")
+    lines = [line for line in lines if all(line.get(name) is not None for name in names)]
+    if len(lines) < 2:
         return []
+    difference, gradient = (np.array([line[name] for line in lines], dtype=np.float64) for name in names)
     with np.errstate(all="ignore"):  # figures that are not finite are said below the chart
-        found = correlations(
-            np.array([line["energy_difference"] for line in there], dtype=np.float64),
-            np.array([line["gradient"] for line in there], dtype=np.float64),
-        )
-    n = min(len(there), 5000)
+        found = correlations(difference, gradient)
+    n = min(len(lines), 5000)
     return [
         Chart(
             "Auto-correlations",
