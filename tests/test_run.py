@@ -1,7 +1,9 @@
 """A run that was stopped and resumed gives the same bits as one that was not."""
 
+import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from conftest import small_digits
 from rich.console import Console
 from torch import Tensor
 
-from ebmlife import Diverged, build, checkpoint, run, watch
+from ebmlife import Diverged, build, checkpoint, contents, machine, run, watch
 from ebmlife.errors import BadInput
 from ebmlife.recipe import Recipe, override
 from ebmlife.trainer import Trainer
@@ -184,6 +186,158 @@ def test_samples_do_not_depend_on_how_they_are_batched_in_number(tmp_path: Path)
     assert model.sample(5, seed=3, batch=2).shape == (5, 1, 8, 8)
     assert torch.equal(model.sample(5, seed=3), model.sample(5, seed=3))
     assert not torch.equal(model.sample(5, seed=3), model.sample(5, seed=4))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer__kind": "sgd", "optimizer__learning_rate": "1e38"},
+        {"optimizer__weight_decay": "1e38"},
+        {"generator__optimizer__learning_rate": "1e38"},
+    ],
+)
+def test_what_is_saved_is_finite(changes: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    often = {"checkpoint__every": "1", "checkpoint__keep": "9", "explosion": "1e30", "watch__pictures_every": "99"}
+    with pytest.raises(
+        Diverged, match=r"(not finite|nan|inf).* update \d+.*; (no checkpoint yet|last good checkpoint)"
+    ):
+        run.begin(small_digits(**changes, **often), folder, console=QUIET)
+    for update in checkpoint.updates(folder):
+        state, _ = checkpoint.load(checkpoint.path(folder, update))
+        assert contents.not_finite(state) is None
+
+
+def test_a_model_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run.begin(small_digits(), folder, console=QUIET)
+    state, _ = checkpoint.load(checkpoint.path(folder, 6))
+    next(iter(state["trainer"]["ebm"]["ema"].values())).view(-1)[0] = float("nan")
+    checkpoint.save(checkpoint.path(folder, 6), state, about={"update": 6})
+    with pytest.raises(BadInput, match=r"weights of the checkpoint cannot be used: .* is not finite"):
+        build.load(folder)
+    build.load(folder, averaged=False)  # what is not used may be anything
+    with pytest.raises(BadInput, match=r"000000006 cannot be used: trainer/ebm/ema/.* is not finite"):
+        run.resume(folder, console=QUIET)
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(tmp_path: Path) -> None:
+    recipe = override(small_digits(), {"checkpoint.every": "2", "checkpoint.keep": "9"})
+    run.begin(recipe, tmp_path / "whole", console=QUIET)
+    folder = Path(shutil.copytree(tmp_path / "whole", tmp_path / "run"))
+    (checkpoint.path(folder, 6) / "tensors.safetensors").write_bytes(b"torn")
+    with pytest.raises(BadInput, match=r"add --update 4, or type: ebmlife resume "):
+        build.load(folder)
+    console = Console(record=True, width=500, file=io.StringIO())
+    assert run.resume(folder, console=console).update == 6
+    assert "000000006 is damaged: tensors.safetensors is not what was written" in console.export_text()
+    assert (checkpoint.path(folder, 6).with_suffix(".damaged") / "tensors.safetensors").read_bytes() == b"torn"
+    assert_same(tmp_path / "whole", folder)
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(tmp_path: Path) -> None:
+    run.begin(small_digits(), tmp_path / "run", console=QUIET)
+    (checkpoint.path(tmp_path / "run", 6) / "manifest.json").write_text("{}")
+    with pytest.raises(BadInput, match="no sound one before it; begin again in another folder"):
+        run.resume(tmp_path / "run", console=QUIET)
+    assert checkpoint.updates(tmp_path / "run") == [6]
+
+
+def test_a_run_that_lost_its_checkpoints_does_not_begin_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run.begin(small_digits(), folder, console=QUIET)
+    before = (folder / "log.jsonl").read_bytes()
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(BadInput, match=r"has no checkpoint, but its log.jsonl tells of updates.*remove log.jsonl"):
+        run.resume(folder, console=QUIET)
+    assert (folder / "log.jsonl").read_bytes() == before
+    (folder / "log.jsonl").unlink()  # the advice
+    assert run.resume(folder, console=QUIET).update == 6
+
+
+def test_a_run_killed_with_a_log_and_no_checkpoint_yet_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    run.begin(small_digits(), tmp_path / "whole", console=QUIET)
+    with monkeypatch.context() as dying:
+        dying.setattr(checkpoint, "save", killed)
+        with pytest.raises(MemoryError):
+            run.begin(small_digits(), tmp_path / "run", console=QUIET)
+    assert watch.read_log(tmp_path / "run" / "log.jsonl")
+    run.resume(tmp_path / "run", console=QUIET)
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"method": []}', None])
+def test_a_damaged_recipe_is_taken_from_the_checkpoint(damage: str | None, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run.begin(small_digits(), folder, console=QUIET)
+    before, file = run.read_recipe(folder), folder / "recipe.json"
+    file.unlink()
+    if damage is not None:
+        file.write_text(damage)
+    console = Console(record=True, width=500, file=io.StringIO())
+    assert run.resume(folder, console=console).update == 6
+    assert "the checkpoint's recipe is used" in console.export_text()
+    assert run.read_recipe(folder) == before
+
+
+def test_a_resume_under_other_conditions_says_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.begin(small_digits(), tmp_path / "run", console=QUIET)
+    manifest = checkpoint.read_manifest(checkpoint.path(tmp_path / "run", 6))
+    assert manifest["machine"].keys() >= {"threads", "walks by", "processor", "processor features"}
+    threads, console = torch.get_num_threads(), Console(record=True, width=900, file=io.StringIO())
+    run.resume(tmp_path / "run", console=console)
+    assert "conditions" not in console.export_text()
+    monkeypatch.setattr(machine, "library", lambda: None)
+    torch.set_num_threads(threads + 1)
+    try:
+        run.resume(tmp_path / "run", console=console)
+    finally:
+        torch.set_num_threads(threads)
+    said = console.export_text()
+    assert f"threads {threads} -> {threads + 1}" in said
+    assert "its bits will differ" in said
+    if manifest["machine"]["walks by"].startswith("compiled"):
+        assert "walks by compiled program, f32 -> PyTorch, f32" in said
+
+
+def test_another_optimizer_begins_without_the_moments_of_the_old_one(tmp_path: Path) -> None:
+    run.begin(small_digits(), tmp_path / "run", console=QUIET)
+    changed = {"optimizer.kind": "sgd", "updates": "8"}
+    run.resume(tmp_path / "run", change=lambda recipe: override(recipe, changed), allow_changes=True, console=QUIET)
+    moments = checkpoint.load(checkpoint.path(tmp_path / "run", 8))[0]["trainer"]["ebm"]["optimizer"]
+    assert {name for kept in moments.values() for name in kept} == {"momentum_buffer"}
+
+
+def test_begin_or_resume_begins_continues_and_knows_when_it_is_done(tmp_path: Path) -> None:
+    recipe, folder = small_digits(), tmp_path / "run"
+    run.begin(recipe, tmp_path / "whole", console=QUIET)
+    run.begin_or_resume(shortened(recipe, 3), folder, console=QUIET)
+    assert run.begin_or_resume(recipe, folder, console=QUIET).figures is not None
+    assert_same(tmp_path / "whole", folder)
+    again = run.begin_or_resume(recipe, folder, console=QUIET)
+    assert (again.finished, again.figures, again.update) == (True, None, 6)
+    with pytest.raises(BadInput, match="the recipe is not that of the checkpoint"):
+        run.begin_or_resume(small_digits(data_noise="0.3"), folder, console=QUIET)
+
+
+def test_a_folder_that_is_gone_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, step = tmp_path / "run", Trainer.step
+
+    def vanish(self: Trainer) -> object:
+        if self.update == 3:
+            shutil.rmtree(folder)
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", vanish)
+    recipe = small_digits(checkpoint__every="2", watch__tensorboard_every="1", watch__pictures_every="1")
+    with pytest.raises(BadInput, match="run is gone, or no longer the folder of a run"):
+        run.begin(recipe, folder, console=QUIET)
+    assert not folder.exists()
 
 
 FIELDS = [

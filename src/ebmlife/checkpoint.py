@@ -124,11 +124,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     own = manifest.pop(_OWN, None)
     if (own is not None or manifest.get("format") == FORMAT) and own != _own_digest(manifest):
         raise _damaged(folder, "manifest.json is not what was written")
-    if manifest.get("format") not in _READABLE:
-        raise BadInput(
-            f"checkpoint {folder} is damaged, or of a newer ebmlife: its format is {manifest.get('format')!r:.40}, "
-            f"not one of {', '.join(map(str, _READABLE))}"
-        )
+    of = manifest.get("format")
+    if of not in _READABLE:
+        why = f"its format is {of!r:.40}, not one of {', '.join(map(str, _READABLE))}"
+        newer = type(of) is int and of > FORMAT  # not damaged: it is not to be set aside
+        raise BadInput(f"checkpoint {folder} is of a newer ebmlife: {why}") if newer else _damaged(folder, why)
     for name, kind in _FIELDS.items():
         if name in manifest and type(manifest[name]) is not kind:
             raise _damaged(folder, f"{name} in manifest.json is {manifest[name]!r:.40}")

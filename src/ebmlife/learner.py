@@ -55,7 +55,7 @@ class Learner:
         if not torch.isfinite(norm):
             raise Diverged(f"the gradient of {type(self.net).__name__}'s weights is {norm.item()} at update {update}")
         self._clip(norm)
-        self.optimizer.step()
+        self._step(update)
         self._average.multi_avg_fn = get_ema_multi_avg_fn(self.decay(update))  # type: ignore[no-untyped-call]
         self._average.update_parameters(self.net)
 
@@ -66,6 +66,14 @@ class Learner:
         elif self.clip is not None:
             for weight in self.net.parameters():
                 clip_grad_norm_(weight, self.clip)
+
+    def _step(self, update: int) -> None:
+        try:
+            self.optimizer.step()
+        except RuntimeError as error:
+            if "overflow" not in str(error):
+                raise
+            raise Diverged(f"the optimizer's step is not finite at update {update}: {error}") from error
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -98,6 +98,7 @@ def resume(
             if ranks.first:
                 checkpoint.abandon(folder, after=at)
                 _write_recipe(folder, new)
+                _prune(folder, new)  # a kill may have come between a save and this
         if state is not None and changes:
             _save(training, folder, ranks)  # under the new recipe, or a kill would leave a checkpoint of the old one
         return _work(training, folder, console, ranks)
@@ -218,8 +219,11 @@ def _save(training: build.Training, folder: Path, ranks: Ranks) -> None:
         if ranks.first:
             checkpoint.save(place, state, about=about, ranks=ranks.count)
             (folder / UNSAVED).unlink(missing_ok=True)
-            keep, keep_every = model.recipe.checkpoint.keep, model.recipe.checkpoint.keep_every
-            checkpoint.prune(folder, keep=keep, keep_every=keep_every)
+            _prune(folder, model.recipe)
+
+
+def _prune(folder: Path, recipe: Recipe) -> None:
+    checkpoint.prune(folder, keep=recipe.checkpoint.keep, keep_every=recipe.checkpoint.keep_every)
 
 
 def _sources(training: build.Training) -> dict[str, Callable[[], Tensor]]:
