@@ -144,6 +144,33 @@ def test_a_killed_rank_stops_all_and_the_run_resumes_bit_for_bit(tmp_path: Path)
     assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_a_killed_rank_is_started_again_and_nobody_is_needed(tmp_path: Path) -> None:
+    """`train --or-resume` under torchrun's restarts: the same bits as a run that nothing happened to."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3"]
+    train = ["-m", "ebmlife", "train", "toy-mixture-midrun", *LONG, "--updates", "60", "--or-resume", "--out"]
+    folder, whole = tmp_path / "killed", tmp_path / "whole"
+    process = subprocess.Popen(
+        [*torchrun, *train, str(folder)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not checkpoint.updates(folder):
+        time.sleep(0.02)
+    os.kill(_rank_1_of(process.pid), signal.SIGKILL)
+    out, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "done: 60 updates" in " ".join(out.split())
+    again = subprocess.run(
+        [*torchrun, *train, str(folder)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert again.returncode == 0, again.stderr
+    assert "finished already: 60 updates" in " ".join(again.stdout.split())
+    subprocess.run([*torchrun, *train, str(whole)], env=environment, check=True, capture_output=True, timeout=300)
+    assert_same(whole, folder)
+    name = Path("checkpoints") / "000000060" / "rank-1" / "tensors.safetensors"
+    assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    assert [line["update"] for line in watch.read_log(folder / "log.jsonl")] == [*range(1, 61)]
+
+
 def _rank_1_of(torchrun: int) -> int:
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -181,3 +181,52 @@ def test_burn_in_counts_and_arrivals_of_maturing_chains_are_watched(tmp_path: Pa
     assert counted.num == 16
     assert counted.sum == maturing.burn_in.age.sum()
     assert (tmp_path / "burn-in.png").stat().st_size > 0
+
+
+GOOD = [{"update": n, "energy_difference": 0.5, "gradient": float(n)} for n in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *(
+            b"{",
+            b"[]",
+            b"3",
+            b"null",
+            b"{}",
+            b'{"update": 3.5}',
+            b'{"update": true}',
+            b'{"update": "3"}',
+            b"\xff\x00\x80",
+        ),
+        *(b'{"update": -3}', b'{"update": 3, "gradient": "high"}', b'{"update": 3, "gradient": [1]}', b"[" * 100_000),
+        b'{"update": ' + b"9" * 5000 + b"}",
+    ],
+)
+def test_a_damaged_line_hides_no_other(bad: bytes, tmp_path: Path, chains: Chains) -> None:
+    """It is kept aside, and said; only a last line that was cut off is dropped."""
+    file, texts = tmp_path / "log.jsonl", [json.dumps(line).encode() for line in GOOD]
+    file.write_bytes(b"\n".join([*texts[:2], bad, *texts[3:], b'{"update": 7, "gra']))
+    kept = [GOOD[n] for n in (0, 1, 3, 4, 5)]
+    assert watch.read_log(file) == kept
+    watch.draw_diagnostics(tmp_path)
+    log = watch.Log(file, chains, after=5)
+    log.close()
+    assert log.damaged == 1
+    assert watch.read_log(file) == kept[:4]
+    assert (tmp_path / watch.DAMAGED_LOG).read_bytes() == bad + b"\n"
+    log = watch.Log(file, chains, after=5)
+    log.close()
+    assert log.damaged == 0
+
+
+def test_of_two_lines_for_an_update_the_later_one_holds(tmp_path: Path, chains: Chains) -> None:
+    file, again = tmp_path / "log.jsonl", {"update": 2, "gradient": 9.0}
+    file.write_text("".join(json.dumps(line) + "\n" for line in [*GOOD[:3], again]))
+    assert watch.read_log(file) == [GOOD[0], again, GOOD[2]]
+    watch.draw_diagnostics(tmp_path)  # one line lacks a figure
+    log = watch.Log(file, chains, after=3)
+    log.close()
+    assert log.damaged == 1
+    assert json.loads((tmp_path / watch.DAMAGED_LOG).read_text()) == GOOD[1]

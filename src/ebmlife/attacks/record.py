@@ -60,7 +60,7 @@ class Tally:
         like = contents.restored(str(origin), lambda: blank or _alike(tally)).state_dict()
         logits = tally.logits if isinstance(tally.logits, Tensor) and tally.logits.ndim == 2 else torch.zeros(0, 0)
         like["logits"] = torch.zeros(len(like["labels"]), logits.shape[1])
-        said = contents.mismatch(tally.state_dict(), like) or contents.not_finite(tally.state_dict())
+        said = contents.mismatch(saved, like) or contents.not_finite(tally.state_dict())
         if said is None and blank is not None:
             same = torch.equal(tally.ids, blank.ids) and torch.equal(tally.labels, blank.labels)
             said = None if same else "it is of other images"

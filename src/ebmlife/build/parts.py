@@ -192,7 +192,11 @@ def make_networks(
             raise BadInput(f"{kinds.field} {net.kind!r} needs images, got states of shape {shape}; use 'perceptron'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator(seed, "weights").initial_seed())
-        return [kinds.make(net, trust=trust, **given).to(device).eval() for kinds, net in chosen]
+        try:
+            return [kinds.make(net, trust=trust, **given).to(device).eval() for kinds, net in chosen]
+        except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:  # sizes beyond all memory
+            said = (str(error) or type(error).__name__).splitlines()[0]
+            raise BadInput(f"the networks of this recipe cannot be made: {said}; choose smaller ones") from error
 
 
 def of_image(shape: tuple[int, ...]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[
     """The histogram of walks in the burn-in bank, and the arrivals, where chains mature. Healthy: both are flat."""
     if not isinstance(recipe, EBMRecipe) or recipe.chains.kind != "maturing":
         return []
-    _, place = facts.newest(run)
+    newest, place = facts.newest(run)
     saved = None if place is None else checkpoint.tensor(place, _AGES)
     if saved is None:  # weights alone have no banks
         return []
