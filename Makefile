@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-full bench results-shortrun results-shortrun-cifar10 results-fid \
+.PHONY: help setup demo test test-full torture bench results-shortrun results-shortrun-cifar10 results-fid \
         results-stability results-precision results-defense results-defense-digits results-defense-cifar10 \
         results-defense-imagenet results-density \
         results-density-toys results-density-digits results-density-cifar10 results-troubleshooting face docs check format
@@ -11,6 +11,7 @@ help:
 	@echo "make demo    the three lengths of chain on the embedded digits, and a page of what came of it (minutes)"
 	@echo "make test    the whole test suite"
 	@echo "make test-full   20 updates of every experiment of the paper at full size (hours; ONLY=celeba: some)"
+	@echo "make torture   kills, damage, fuzzing and hostile files by the thousand (an hour); docs/reliability.md"
 	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
 	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
 	@echo "make results-defense    those behind docs/results/defense.md: -digits, -cifar10 and -imagenet make one part each"
@@ -36,6 +37,13 @@ test: setup
 
 test-full: setup
 	$(BIN)/pytest -m slow -s -k '$(ONLY)' tests/test_full_size.py
+
+# Every count has a variable: make torture KILLS=50, or all of one test again with ONLY=kills.
+torture: setup
+	PYTHONPATH=tests $(BIN)/python -m torture $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) \
+	  $(if $(CASE),--case $(CASE)) $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write) \
+	  $(foreach test,kills damages tampers calls files hostile requests disks rivals,$(call count,$(test)))
+count = $(if $($(shell echo $(1) | tr a-z A-Z)),--$(1) $($(shell echo $(1) | tr a-z A-Z)))
 
 bench: setup
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[bench]'

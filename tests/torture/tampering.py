@@ -7,6 +7,7 @@ for name, change in tampered(folder):   # hundreds; the same ones each time
 
 import hashlib
 import json
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,23 @@ def tampered(folder: Path) -> Iterator[tuple[str, Change]]:
     for path in ("format", "update", "ranks", "sha256", "versions", "machine", "recipe_hash", "manifest_sha256"):
         for odd in (*_ODD, 0, 2, _MISSING, _DEEP):
             yield f"manifest {path}: {_say(odd)}", _changing(lambda c, p=path, o=odd: _put(c.manifest, p, o))
+
+
+def tamper(folder: Path, dice: random.Random) -> str:
+    """Makes one of the changes and returns its name: as often to a tensor as to a value of the state or the manifest.
+
+    Other values of the recipe can be right as well, and are left alone.
+    """
+    kind = dice.choice(("tensor", "state", "manifest"))
+    changes = [case for case in tampered(folder) if case[0].startswith(kind) and not case[0].startswith("state recipe/")]
+    name, change = dice.choice(changes)
+    change(folder)
+    return name
+
+
+def refresh(folder: Path) -> None:
+    """Makes the checksums right for what is there."""
+    Contents.read(folder).write(folder)
 
 
 def _other_tensors(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
