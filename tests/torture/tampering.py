@@ -74,7 +74,9 @@ def tamper(folder: Path, dice: random.Random) -> str:
     Other values of the recipe can be right as well, and are left alone.
     """
     kind = dice.choice(("tensor", "state", "manifest"))
-    changes = [case for case in tampered(folder) if case[0].startswith(kind) and not case[0].startswith("state recipe/")]
+    changes = [
+        case for case in tampered(folder) if case[0].startswith(kind) and not case[0].startswith("state recipe/")
+    ]
     name, change = dice.choice(changes)
     change(folder)
     return name
