@@ -300,7 +300,7 @@ def test_outliers_stand_beside_data_that_were_not_learned(tmp_path: Path) -> Non
         (["{module}:narrow", "--out", "out", "--conditional"], "--conditional is of runs"),
         (["{run}", "--out", "out", "--conditional"], "--conditional is of recovery likelihood"),
         (["nowhere"], "nowhere holds no checkpoint"),
-        (["{run}", "--out", "out", "--chains", "1"], "--chains must be at least 2, got 1"),
+        (["{run}", "--out", "out", "--chains", "1"], "--chains must be at least 2 and at most 1000000, got 1"),
         (["{run}", "--out", "out", "--start", "dta"], "--start"),
         (["{run}", "--out", "out", "--update", "9"], "no checkpoint at update 9"),
         (["{run}", "--out", "out", "--evaluation-temperature", "0"], "evaluation temperature must be above 0"),
@@ -417,7 +417,7 @@ def test_options_of_functions(subjects: str, capsys: Capture) -> None:
     def said(subject: str, *more: str) -> str:
         return fails(capsys, f"{subjects}:{subject}", "--steps", "50", "--out", "out", *more)
 
-    assert "step_size above 0 and below 1e+06, got inf" in said("narrow", "--step-size", "inf")
+    assert "--step-size must be a finite number, got inf" in said("narrow", "--step-size", "inf")
     assert "--seed must be at least 0 and below 2**63" in said("narrow", "--seed", str(10**30))
     assert "states of shape (2, 8, 8); use moments" in said("two_channels", "--features", "fid")
 
