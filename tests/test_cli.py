@@ -325,20 +325,23 @@ def short_manifest(checkpoint: Path) -> None:
     (checkpoint / "manifest.json").write_text('{"format": 1}')
 
 
-DAMAGES = [flip, truncate, unlist, forget]
+DAMAGES = [flip, truncate, unlist, forget, short_manifest, empty_manifest]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_torn_checkpoint_is_refused_and_the_one_before_it_leads_on(
+def test_a_torn_checkpoint_is_set_aside_and_the_one_before_it_leads_on(
     capsys: Capture, run: Path, trained: Path, damage: Callable[[Path], None]
 ) -> None:
-    damage(newest(run))
+    torn = newest(run)
+    damage(torn)
     before = tree(run)
-    line = fails(capsys, "resume", run, "--updates", "9")
-    assert f"{newest(run)} is damaged" in line
-    assert "resume --from-update 3" in line
+    assert f"{torn} is damaged" in fails(capsys, "resume", run, "--from-update", torn.name)  # it was asked for
     assert tree(run) == before
-    works("resume", run, "--from-update", "3")
+    works("resume", run)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{torn} is damaged" in said
+    assert "it is kept as 000000006.damaged, and 3 is used instead" in said
+    assert torn.with_suffix(".damaged").is_dir()
     assert equal(tensors(run), tensors(trained))
 
 
@@ -349,12 +352,6 @@ def test_a_torn_checkpoint_without_another_is_refused(capsys: Capture, run: Path
     assert f"{newest(run)} is damaged" in line
     assert "--from-update" not in line
     assert "no checkpoint at update 3; there are 6" in fails(capsys, "resume", run, "--from-update", "3")
-
-
-@pytest.mark.parametrize("damage", [short_manifest, empty_manifest])
-def test_a_manifest_of_something_else_is_refused(capsys: Capture, run: Path, damage: Callable[[Path], None]) -> None:
-    damage(newest(run))
-    assert str(newest(run)) in fails(capsys, "resume", run)
 
 
 def test_samples_of_a_torn_checkpoint_are_refused(capsys: Capture, run: Path, tmp_path: Path) -> None:

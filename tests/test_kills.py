@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from conftest import small_digits
+from rich.console import Console
 from test_run import assert_same
 from torture.killing import Ended, ebmlife, kill_points
 
-from ebmlife import checkpoint, files, watch
+from ebmlife import checkpoint, files, run, watch
 
 TINY = [
     *("--updates", "4", "--checkpoint.every", "2", "--checkpoint.keep", "1", "--batch", "8", "--data.n", "100"),
@@ -79,6 +81,31 @@ def test_the_same_where_the_file_system_cannot_exchange_names(
     newest.rename(newest.with_name(f".000000004.{files._machine()}-1.old.unfinished"))
     assert ebmlife(["resume", str(folder)]).code == 0
     assert_same(whole, folder)
+
+
+ATTACK = [
+    *("--classifier", "attacks.small:digits_net", "--threat", "linf:8/255", "--n", "4", "--steps", "2", "--k", "2"),
+    *("--replicas", "2", "--verify", "3", "--evaluations", "1", "--gradient", "bpda", "--out"),
+]
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_a_killed_attack_ends_the_same(every: bool, tmp_path: Path) -> None:
+    model, whole = tmp_path / "model", tmp_path / "whole"
+    run.begin(small_digits(updates="1", data__train="true"), model, console=Console(quiet=True))
+    attack = ["attack", str(model), *ATTACK]
+    assert ebmlife([*attack, str(whole)]).code == 0
+    (tmp_path / "killed").mkdir()
+    for death in kill_points(
+        lambda n: [*attack, str(tmp_path / "killed" / str(n))], within=tmp_path / "killed", step=1 if every else 12
+    ):
+        folder = tmp_path / "killed" / str(death.operation)
+        ended = ebmlife([*attack, str(folder)])
+        assert ended.code == 0, f"{death.what}: {ended.err}"
+        names = [sorted(str(path.relative_to(place)) for path in place.rglob("*")) for place in (whole, folder)]
+        assert names[0] == names[1], death.what
+        record = Path("bpda-k2") / "record" / "tensors.safetensors"
+        assert (whole / record).read_bytes() == (folder / record).read_bytes()
 
 
 def assert_as(whole: Path, folder: Path, death: Ended) -> None:
