@@ -7,10 +7,9 @@ from typing import Any
 from ebmlife import build, checkpoint, contents, machine, shards
 from ebmlife.errors import BadInput
 from ebmlife.recipe import Recipe, differences
+from ebmlife.run_folder import UNSAVED
 from ebmlife.sections import Optimizer
 from ebmlife.watch import shows_updates
-
-UNSAVED = ".unsaved"  # in the folder of a run until its first checkpoint is there
 
 State = dict[str, Any]
 

@@ -15,11 +15,12 @@ from ebmlife import build, checkpoint, contents, machine, shards, watch
 from ebmlife.calls import NOTHING, Trust
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput, Diverged, Lost
-from ebmlife.files import read_json, remove, sweep, whole
+from ebmlife.files import read_json, sweep
 from ebmlife.loop import Report
 from ebmlife.randomness import generator
 from ebmlife.recipe import Recipe, differences, validate
-from ebmlife.resuming import UNSAVED, conditions, restore, settle
+from ebmlife.resuming import conditions, restore, settle
+from ebmlife.run_folder import UNSAVED, holds_run, make_folder, refuse_taken, still_there, write_recipe
 from ebmlife.starts import FromGenerator
 from ebmlife.stopping import locked, signals
 from ebmlife.weights import can_be_resumed
@@ -37,11 +38,11 @@ def begin(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALON
     """A new run in a new folder; `trust`: the functions that the recipe, or a run that it names, may call."""
     with ranks.together():
         if ranks.first:
-            _refuse_taken(folder)
+            refuse_taken(folder)
         training = _build(recipe, ranks, trust)  # before anything is written: most mistakes show here
     with ranks.together():
         if ranks.first:
-            _make_folder(folder, recipe)
+            make_folder(folder, recipe)
     with _alone(folder, ranks):
         return _work(training, folder, console, ranks)
 
@@ -50,7 +51,7 @@ def begin_or_resume(
     recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE, trust: Trust = NOTHING
 ) -> Outcome:
     """A new run, or the one that the folder holds, which must be of the same recipe: for starts that nobody attends."""
-    if ranks.any(ranks.first and _holds_run(folder)):
+    if ranks.any(ranks.first and holds_run(folder)):
         return resume(folder, change=lambda _: recipe, console=console, ranks=ranks, trust=trust)
     return begin(recipe, folder, console=console, ranks=ranks, trust=trust)
 
@@ -97,7 +98,7 @@ def resume(
         with ranks.together():
             if ranks.first:
                 checkpoint.abandon(folder, after=at)
-                _write_recipe(folder, new)
+                write_recipe(folder, new)
                 _prune(folder, new)  # a kill may have come between a save and this
         if state is not None and changes:
             _save(training, folder, ranks)  # under the new recipe, or a kill would leave a checkpoint of the old one
@@ -208,7 +209,7 @@ def _save(training: build.Training, folder: Path, ranks: Ranks) -> None:
     about = {"update": update, "recipe_hash": model.recipe.hash, "versions": machine.versions()}
     about["machine"] = machine.describe(model.recipe, model.device)
     with ranks.together():
-        _still_there(folder)
+        still_there(folder)
         said = contents.not_finite({name: value for name, value in state.items() if name != "recipe"})
         if said is not None:
             raise Diverged(f"{said} after update {update}")
@@ -243,46 +244,6 @@ def _last_good(folder: Path) -> str:
     return f"last good checkpoint: {checkpoint.path(folder, available[-1])}" if available else "no checkpoint yet"
 
 
-def _make_folder(folder: Path, recipe: Recipe) -> None:
-    """Recipe and marker, in the folder itself: a kill in between leaves one that a new run may have."""
-    new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
-            _refuse_taken(folder)  # another process may have been faster
-            sweep(folder)
-            (folder / UNSAVED).touch()
-            _write_recipe(folder, recipe)
-    except (OSError, BadInput) as error:
-        if new and folder.is_dir() and _vacant(folder):
-            remove(folder)
-        raise error if isinstance(error, BadInput) else BadInput(f"cannot write {folder}: {error.strerror}") from error
-
-
-def _refuse_taken(folder: Path) -> None:
-    if folder.exists() and not (folder.is_dir() and _vacant(folder)):
-        raise BadInput(f"{folder} exists already; choose another --out, or go on with: ebmlife resume {folder}")
-
-
-def _vacant(folder: Path) -> bool:
-    """Whether a folder is empty, but for what a run leaves that was killed before it had its recipe."""
-    return all(entry.name in (".lock", UNSAVED) or entry.name.endswith(".unfinished") for entry in folder.iterdir())
-
-
-def _holds_run(folder: Path) -> bool:
-    return (folder / "recipe.json").is_file() or bool(checkpoint.updates(folder))
-
-
-def _still_there(folder: Path) -> None:
-    if not _holds_run(folder):
-        raise BadInput(f"{folder} is gone, or no longer the folder of a run; nothing more can be saved there")
-
-
-def _write_recipe(folder: Path, recipe: Recipe) -> None:
-    with whole(folder / "recipe.json") as unfinished:
-        unfinished.write_text(recipe.model_dump_json(indent=2))
-
-
 @contextmanager
 def _alone(folder: Path, ranks: Ranks = ALONE) -> Iterator[None]:
     """Two processes in one run folder would tear it apart, unless they are ranks; the lock dies with the first one."""
@@ -293,13 +254,13 @@ def _alone(folder: Path, ranks: Ranks = ALONE) -> Iterator[None]:
         try:
             yield
         except OSError:
-            _still_there(folder)
+            still_there(folder)
             raise
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    if not _holds_run(folder):
+    if not holds_run(folder):
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     with locked(folder):
         for place in (folder, folder / "checkpoints", folder / "pictures"):
