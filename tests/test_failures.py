@@ -79,6 +79,7 @@ def fails(here: Path, command: str, capsys: pytest.CaptureFixture[str]) -> str:
         "sample run --out file",
         "sample nowhere --out deep/a.npy",
         "sample zoo:nothing --out deep/a.npy",
+        "sample run --out deep/a.npy --seed -1",
         "fid run --n 0",
         "fid run --n -3",
         "fid run --steps a",

@@ -104,7 +104,7 @@ def test_toy_is_a_seeded_set_of_points(name):
 def test_unknown_toys_are_refused_with_a_hint():
     with pytest.raises(BadInput, match="did you mean 'rings'"):
         toy("ring")
-    with pytest.raises(BadInput, match="from 1 to"):
+    with pytest.raises(BadInput, match="from 1 to 10000000 points, not 0"):
         toy("rings", n=0)
 
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from ebmlife.errors import BadInput
 from ebmlife.sections import LARGEST
 
-_SEEDS = 2**63  # of seeds
 # What torch and numpy say, as RuntimeError or ValueError, of tensors that cannot be.
 _NO_ROOM = (
     "can't allocate memory",
@@ -26,9 +25,10 @@ _NO_ROOM = (
 def check(options: argparse.Namespace) -> None:
     """BadInput for the first number among the options that is not finite, or larger than any use of it."""
     for name, value in vars(options).items():
-        most = _SEEDS - 1 if name == "seed" else LARGEST
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > most:
-            raise BadInput(f"--{name.replace('_', '-')} must be at most {most}, got {value}")
+        if name == "seed" and not 0 <= value < 2**63:
+            raise BadInput(f"--seed must be at least 0 and below 2**63, got {value}")
+        if name != "seed" and isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
+            raise BadInput(f"--{name.replace('_', '-')} must be at most {LARGEST}, got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise BadInput(f"--{name.replace('_', '-')} must be a finite number, got {value}")
 
