@@ -33,7 +33,7 @@ def different(found: Contents, wanted: Contents) -> list[str]:
     """
     paths = {path for path in found.keys() | wanted.keys() if found.get(path) != wanted.get(path)}
     free = {path for path in paths if path not in found and _on_the_way(path, wanted)}
-    free |= {path for path in paths if path not in wanted and (_on_the_way(path, found) or ".abandoned/" in path)}
+    free |= {path for path in paths if path not in wanted and (_on_the_way(path, found) or ".abandoned" in path)}
     return sorted(paths - free)
 
 
