@@ -16,7 +16,7 @@ def example() -> Record:
     tally.broken_at = torch.tensor([NONE, 0, 2, NONE, NONE])
     tally.final = torch.tensor([[9, 9, 9], [9, 1, 1], [2, 9, 2], [3, 9, 3], [4, 4, 4]])
     tally.logits = torch.nn.functional.one_hot(torch.tensor([9, 1, 2, 3, 4])).float()
-    return Record({"gradient": "bpda", "steps": 2}, tally)
+    return Record({"gradient": "bpda", "steps": 2, "threat": "linf:0.1", "radius": 0.1, "langevin_steps": 3}, tally)
 
 
 def test_the_accuracies_are_five_different_things() -> None:

@@ -61,7 +61,7 @@ def test_natural_accuracy_is_not_that_of_a_known_noise(run: Path) -> None:
     folder = run / "attacks" / NAME
     _changed(folder / "transfer-k2", gradient="fixed")
     record = Record.load(folder / "transfer-k2")
-    record.tally.natural = record.tally.natural + 1
+    record.tally.natural = (record.tally.natural + 1) % 10
     record.save(folder / "transfer-k2" / "record")
     (attack,) = robustness.read(run)
     natural = next(line for line in attack.charts[1].lines if line.name == "natural images")

@@ -172,11 +172,12 @@ class Record:
         inner = Path(folder) / "record"
         place = inner if inner.is_dir() else Path(folder)
         state, _ = checkpoint.load(place)
-        tally, settings = Tally.restored(state.get("tally"), place), state.get("settings")
-        said = contents.mismatch({} if settings is None else settings, {}) or _missing(settings or {})
+        tally = Tally.restored(state.get("tally"), place)
+        settings = contents.restored(str(place), lambda: contents.part(state, "settings"))
+        said = _missing(settings)
         if said is not None:
             raise BadInput(f"{place} cannot be used: {said}")
-        return cls(contents.part(state, "settings"), tally)
+        return cls(settings, tally)
 
     def __str__(self) -> str:
         return table({self.settings["gradient"]: self})
