@@ -266,7 +266,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_fid_scores_the_raw_weights(switch: str, run: Path) -> None:
     works("fid", run, "--n", "20", "--steps", "2", switch)
     model = build.load(run, averaged=False)
-    wanted = score_samples(model, build.DATA.make(model.recipe.data), n=20, steps=2, seed=0)
+    wanted = score_samples(model, digits(), n=20, steps=2, seed=0)
     assert read(run)["ebmlife fid --n 20 --steps 2 --seed 0 --update 4 --raw"] == wanted
     works("fid", run, "--n", "20", "--steps", "2")
     assert read(run)["ebmlife fid --n 20 --steps 2 --seed 0 --update 4"] != wanted
