@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ebmlife import regular
 from ebmlife.errors import BadInput
 from ebmlife.files import discard, read_json, whole
 
@@ -107,7 +108,7 @@ def verify(folder: Path) -> dict[str, Any]:
     for name in _FILES:
         try:
             whole_file = _digest(folder / name) == manifest["sha256"].get(name)
-        except OSError:
+        except (BadInput, OSError):
             whole_file = False
         if not whole_file:
             raise _damaged(folder, f"{name} is not what was written")
@@ -148,19 +149,19 @@ def plain(folder: Path) -> dict[str, Any]:
 def tensor(folder: Path, name: str) -> Tensor | None:
     """One of a checkpoint's tensors, or None; checksums are not compared."""
     try:
-        with safe_open(folder / "tensors.safetensors", "pt") as tensors:
+        with safe_open(regular.check(folder / "tensors.safetensors"), "pt") as tensors:
             found: Tensor | None = tensors.get_tensor(name) if name in tensors.keys() else None  # noqa: SIM118
             return found
-    except (OSError, SafetensorError) as error:
+    except (BadInput, OSError, SafetensorError) as error:
         raise _damaged(folder, "tensors.safetensors cannot be read") from error
 
 
 def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Of a checkpoint's tensors, by name, from the file's header alone."""
     try:
-        with safe_open(folder / "tensors.safetensors", "pt") as tensors:
+        with safe_open(regular.check(folder / "tensors.safetensors"), "pt") as tensors:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+    except (BadInput, OSError, SafetensorError) as error:
         raise _damaged(folder, "tensors.safetensors cannot be read") from error
 
 
@@ -252,7 +253,7 @@ def _unpack(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
 
 
 def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
+    with regular.opened(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

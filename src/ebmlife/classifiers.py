@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parameter import is_lazy
 
-from ebmlife import build
+from ebmlife import build, regular
 from ebmlife.calls import NOTHING, Trust, find_call, is_call
 from ebmlife.errors import BadInput, nearest
 from ebmlife.files import whole
@@ -110,7 +110,7 @@ def _called(name: str) -> nn.Module:
 def _cifar_resnet20(file: str) -> nn.Module:
     net = CIFARResNet(depth=20)
     try:
-        weights = load_file(Path(file).expanduser())
+        weights = load_file(regular.check(Path(file).expanduser()))
     except (OSError, SafetensorError) as error:
         raise BadInput(f"{file}: cannot be read as safetensors ({error})") from error
     blank = net.state_dict()
@@ -130,7 +130,7 @@ def write_authors_wrn(file: Path, net: AuthorsWideResNet, options: dict[str, int
 
 def _authors_wrn(file: str) -> nn.Module:
     try:
-        with safe_open(Path(file).expanduser(), "pt") as held:
+        with safe_open(regular.check(Path(file).expanduser()), "pt") as held:
             net = AuthorsWideResNet(**json.loads(held.metadata()["authors-wrn"]))
         net.load_state_dict(load_file(Path(file).expanduser()))
     except (OSError, SafetensorError, KeyError, TypeError, RuntimeError, ValueError) as error:

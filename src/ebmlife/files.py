@@ -17,7 +17,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from ebmlife import leftovers
+from ebmlife import leftovers, regular
 from ebmlife.errors import BadInput
 
 _TEMPORARY = re.compile(r"\.([^/\s'\"]+)\.[\w-]+(?:\.old)?\.unfinished")
@@ -63,7 +63,7 @@ def sweep(folder: Path) -> None:
 def read_json(file: Path) -> Any:
     """What a JSON file holds; BadInput where it cannot be read, is no JSON, or is nested deeper than anything here."""
     try:
-        value = json.loads(file.read_bytes())
+        value = json.loads(regular.read(file))
         level, depth = [value], 0
         while level:
             level = [item for outer in level for item in _inside(outer)]

@@ -6,6 +6,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+from ebmlife import regular
 from ebmlife.build import DATA
 from ebmlife.data import Cropped, Dataset, InMemory
 from ebmlife.data.streamed import Files
@@ -48,7 +49,7 @@ class _Encoded:
 
     def digest(self, row: int) -> bytes:
         if isinstance(self._source, Files):
-            held = (self._source.root / self._source.names[row]).read_bytes()
+            held = regular.read(self._source.root / self._source.names[row])
         else:
             tar, first, size = self._source.places[row].tolist()
             with self._source.tars[tar].open("rb") as stream:

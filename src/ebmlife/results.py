@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ebmlife.errors import BadInput
-from ebmlife.files import whole
+from ebmlife.files import read_json, whole
 
 Results = dict[str, dict[str, float]]  # by command
 _EVALUATED_ON = "evaluated_on"  # beside the metrics of a command: where the images come from
@@ -37,7 +37,7 @@ def _read(run: Path) -> dict[str, dict[str, Any]]:
     if not file.is_file():
         return {}
     try:
-        found: dict[str, dict[str, Any]] = json.loads(file.read_text())
-    except ValueError as error:
-        raise BadInput(f"{file} is not JSON ({error}); repair or remove it") from error
+        found: dict[str, dict[str, Any]] = read_json(file)
+    except BadInput as error:
+        raise BadInput(f"{error}; repair or remove it") from error
     return found

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from ebmlife import pictures
+from ebmlife import pictures, regular
 from ebmlife.chains import Chains, Maturing
 from ebmlife.files import whole
 from ebmlife.loop import Report
@@ -51,7 +51,7 @@ class Log:
         self.damaged = len(bad)
         if bad:
             aside = file.with_name(DAMAGED_LOG)
-            before = aside.read_bytes() if aside.exists() else b""
+            before = regular.read(aside) if aside.exists() else b""
             with whole(aside) as unfinished:
                 unfinished.write_bytes(before + b"".join(line + b"\n" for line in bad))
         with whole(file) as unfinished:
@@ -74,7 +74,7 @@ def read_log(file: Path) -> list[dict[str, Any]]:
 
 def shows_updates(file: Path) -> bool:
     """Whether there is a log that tells of any update, readable or not."""
-    return file.exists() and bool(file.read_bytes().strip())
+    return file.exists() and bool(regular.read(file).strip())
 
 
 def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
@@ -84,7 +84,7 @@ def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
     """
     lines: dict[int, dict[str, Any]] = {}
     bad: list[bytes] = []
-    texts = file.read_bytes().split(b"\n") if file.exists() else []
+    texts = regular.read(file).split(b"\n") if file.exists() else []
     for number, text in enumerate(texts, 1):
         line = _parsed(text)
         if line is None:

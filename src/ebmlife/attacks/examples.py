@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ebmlife import regular
 from ebmlife.attacks.record import Record
 from ebmlife.defense import DefendedClassifier
 from ebmlife.errors import BadInput
@@ -57,6 +58,6 @@ class Examples:
     @classmethod
     def load(cls, file: Path) -> Self:
         try:
-            return cls(**load_file(file))
+            return cls(**load_file(regular.check(file)))
         except (OSError, TypeError, SafetensorError) as error:
             raise BadInput(f"{file} holds no examples of an attack that can be read: {error}") from error

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ebmlife import regular
 from ebmlife.attacks import checks
 from ebmlife.attacks.evaluation import evaluate
 from ebmlife.attacks.losses import cross_entropy
@@ -49,7 +50,7 @@ def kept(folder: Path) -> dict[str, str]:
     """What was said of each attack, by name, with a title; of some it is told only at the end of the table."""
     table = folder / "table.txt"
     said = table.read_text().split(f"\n{_TITLE}")[1:] if table.is_file() else []
-    said += [file.read_text().removeprefix(_TITLE) for file in sorted(folder.glob(f"masking-*/{_FILE}"))]
+    said += [regular.read(file).decode().removeprefix(_TITLE) for file in sorted(folder.glob(f"masking-*/{_FILE}"))]
     return {text.partition(":")[0]: f"{_TITLE}{text.strip()}" for text in said}
 
 

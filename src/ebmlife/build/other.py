@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ebmlife import checkpoint, places, recipes
+from ebmlife import checkpoint, places, recipes, regular
 from ebmlife.build.parts import NETS, of_image
 from ebmlife.calls import Trust
 from ebmlife.errors import BadInput
@@ -40,7 +40,7 @@ def other_generator(origin: str, *, trust: Trust) -> dict[str, Tensor]:
     """The weights of another run's generator, or those in a file."""
     if origin.endswith(".safetensors"):
         try:
-            weights: dict[str, Tensor] = load_file(Path(origin).expanduser())
+            weights: dict[str, Tensor] = load_file(regular.check(Path(origin).expanduser()))
             return weights
         except (OSError, SafetensorError) as error:
             raise BadInput(f"generator.run {origin}: cannot be read as safetensors ({error})") from error

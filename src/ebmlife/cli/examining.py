@@ -1,7 +1,6 @@
 """`ebmlife exam`."""
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,7 +20,7 @@ from ebmlife.energy import Energy
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.life_cycle import check
-from ebmlife.files import can_be_made
+from ebmlife.files import can_be_made, read_json
 from ebmlife.longwalk import Progress
 from ebmlife.notes import shown
 from ebmlife.stopping import signals
@@ -212,8 +211,8 @@ def _finished(out: Path, asked: dict[str, Any]) -> bool:
     if not file.exists():
         return False
     try:
-        there = dict(json.loads(file.read_text()))
-    except (ValueError, TypeError) as error:
+        there = dict(read_json(file))
+    except (BadInput, ValueError, TypeError) as error:
         raise BadInput(f"{file} cannot be read ({error}); remove {out}, or choose another --out") from error
     for name, value in asked.items():
         if not fingerprint.alike(there.get(name, value), value):  # older exams say less

@@ -4,14 +4,13 @@ Pillow knows formats that start other programs (EPS starts Ghostscript) or that 
 name ends in. Only those of `FORMATS` are tried here.
 """
 
-import os
-import stat
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
+from ebmlife import regular
 from ebmlife.errors import BadInput
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
@@ -25,24 +24,7 @@ class TooLarge(BadInput):
 
 def read(path: Path, *, most: int = BYTES) -> bytes:
     """The contents of a regular file of at most so many bytes. A FIFO, a socket or a device is refused at once."""
-    _refuse_odd(path, path.stat())
-    # O_NONBLOCK: the path may name something else by now, and opening a FIFO waits for its writer.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        about = os.fstat(stream.fileno())
-        _refuse_odd(path, about)
-        if about.st_size > most:
-            raise BadInput(f"{path}: {about.st_size} bytes, expected at most {most}; remove the file")
-        return stream.read(most)
-
-
-def _refuse_odd(path: Path, about: os.stat_result) -> None:
-    if not stat.S_ISREG(about.st_mode):
-        raise BadInput(f"{path}: a {_kind(about.st_mode)}, expected a regular file")
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_ISDIR: "folder", stat.S_ISFIFO: "FIFO", stat.S_ISSOCK: "socket"}
-    return next((name for is_kind, name in kinds.items() if is_kind(mode)), "device")
+    return regular.read(path, most=most)
 
 
 def opened(data: bytes, *, formats: Sequence[str] = FORMATS, pixels: int = PIXELS) -> Image.Image:

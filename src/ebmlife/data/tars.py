@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ebmlife import cached
+from ebmlife import cached, regular
 from ebmlife.data import images
 from ebmlife.data.dataset import Dataset
 from ebmlife.data.scanning import SUFFIXES
@@ -121,7 +121,7 @@ def _scanned(tar: Path) -> list[tuple[int, int, int]]:
     found: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
     try:
-        with tarfile.open(tar, "r:") as archive:
+        with tarfile.open(regular.check(tar), "r:") as archive:
             for member in _files(archive, tar.stat().st_size):
                 folder, base = os.path.split(member.name)
                 stem, _, ending = base.partition(".")

@@ -8,7 +8,7 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ebmlife import contents, pictures
+from ebmlife import contents, pictures, regular
 from ebmlife.errors import BadInput
 from ebmlife.exam.life_cycle import LifeCycle
 from ebmlife.files import read_json, whole
@@ -35,7 +35,7 @@ def load(folder: Path) -> LifeCycle:
     try:
         plain = read_json(folder / "life-cycle.json")
         plain["ranges"] = {name: tuple(both) for name, both in plain["ranges"].items()}
-        cycle = LifeCycle(**(plain | load_file(folder / "life-cycle.safetensors")))
+        cycle = LifeCycle(**(plain | load_file(regular.check(folder / "life-cycle.safetensors"))))
         _check(cycle)
     except (BadInput, OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
         raise BadInput(f"{folder} holds no finished exam that can be read: {error}") from error
