@@ -118,7 +118,15 @@ def _damaged(workshop: Workshop, name: str, kind: str, verb: Verb, dice: random.
         if lines and verb is RESUME and (lost := len(set(lines) - set(log_lines(log)))):
             return f"{lost} readable lines of the log are lost"
         differences = [path for path in different(now, workshop.reference(verb).contents) if path not in damaged]
-        return unlike(differences, ended, verb)
+        return unlike([path for path in differences if not _made_again(path, damaged)], ended, verb)
+
+
+def _made_again(path: str, damaged: list[str]) -> bool:
+    """Whether it is JSON of a checkpoint that was damaged: made again, it says how many updates are wanted by now."""
+    place, _, name = path.rpartition("/")
+    return (
+        name.endswith(".json") and any(other.startswith(f"{place}/") for other in damaged) and "/checkpoints/" in path
+    )
 
 
 def unlike(differences: list[str], ended: Ended, verb: Verb) -> str | None:

@@ -49,7 +49,7 @@ def _killed_before(verb: Verb, number: int, place: Place) -> Ended:
 def _killed_at(verb: Verb, number: signal.Signals, moments: list[float], place: Place) -> Ended:
     """Called again and killed again; the first that goes wrong is the one that is judged."""
     for i, moment in zip(numbers(), moments):
-        child = place.start(*(verb.again(place) if i else verb.words))
+        child = place.start(*(verb.again() if i else verb.words))
         child.wait(moment)
         child.send(number)
         ended = child.ended()

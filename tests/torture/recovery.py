@@ -17,7 +17,7 @@ def recovered(workshop: Workshop, verb: Verb, trouble: Trouble, *, allowed: Coll
         ended = trouble(place)
         if wrong := ended.wrong(allowed=allowed):
             return wrong
-        finished = None if verb.endless else place.run(*verb.again(place))
+        finished = None if verb.endless else place.run(*verb.again())
         if finished and (wrong := finished.wrong(allowed=(0, 2))):
             return f"called again: {wrong}"
         differences = different(contents(place.here), workshop.reference(verb).contents)

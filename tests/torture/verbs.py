@@ -2,23 +2,21 @@
 
 from dataclasses import dataclass
 
-from torture.commands import Place
-
 
 @dataclass(frozen=True)
 class Verb:
     name: str
     command: str
-    makes: str = ""  # a run's folder that, once it is there, is resumed
+    makes: str = ""  # a run's folder, in which it is resumed
     endless: bool = False  # it serves until it is stopped, and writes nothing
 
     @property
     def words(self) -> list[str]:
         return self.command.split()
 
-    def again(self, place: Place) -> list[str]:
+    def again(self) -> list[str]:
         """What a user types after it was stopped."""
-        return ["resume", self.makes] if self.makes and (place.here / self.makes).exists() else self.words
+        return [*self.words, "--or-resume"] if self.makes else self.words
 
 
 COMMON = "--batch 8 --workers 0 --watch.pictures 4 --watch.pictures_every 3 --net.width 4"
