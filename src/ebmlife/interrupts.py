@@ -28,8 +28,6 @@ def handled(main: Main) -> Callable[..., int]:
 
     @functools.wraps(main)
     def command(arguments: Sequence[str] | None = None) -> int:
-        from ebmlife import leftovers
-
         try:
             _set(signal.default_int_handler)
             code = main(arguments)
@@ -37,6 +35,8 @@ def handled(main: Main) -> Callable[..., int]:
             code = 130
         _set(signal.SIG_IGN)  # once is enough
         if code:
+            from ebmlife import leftovers  # not before: an interrupt may come at the very first line
+
             leftovers.clear()
         _set(signal.SIG_DFL)  # what is left is the interpreter's own end
         return code
