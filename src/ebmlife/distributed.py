@@ -175,6 +175,8 @@ def join() -> Ranks:
         torch.cuda.set_device(local % torch.cuda.device_count())
     with _others_needed():
         store, _, _ = next(rendezvous("env://", rank, count, timeout=_PATIENCE))
+        # torchrun may keep one store over its restarts: addresses and counts of ranks that are gone must not be read.
+        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)  # type: ignore[attr-defined]
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=_PATIENCE)
     return Ranks(rank, count, local, store)
