@@ -76,7 +76,7 @@ def _results(run: Path) -> str:
         on = data.get(command)
         against = "" if on is None else f", against {on['images']:,} images of {on['kind']}, split {on['split']}"
         lines.append(f"- `{command}`: {figures}{against}")
-    log = read_log(run / "log.jsonl") if (run / "log.jsonl").is_file() else []
+    log = read_log(run / "log.jsonl")
     if log:
         last = log[-1]
         lines.append(f"- last update {last['update']}: energy difference {last['energy_difference']:+.3g}")

@@ -9,7 +9,7 @@ from ebmlife.errors import BadInput
 from ebmlife.recipe import Recipe, differences
 from ebmlife.run_folder import UNSAVED
 from ebmlife.sections import Optimizer
-from ebmlife.watch import shows_updates
+from ebmlife.watch import read_log, shows_updates
 
 State = dict[str, Any]
 
@@ -21,6 +21,7 @@ def settle(folder: Path, wanted: int | None, say: Callable[[str], None]) -> int 
     Damaged checkpoints newer than that are set aside, and `say` is told. Where there is no sound one, or checkpoints
     are lost that the log tells of, it is a BadInput: nothing begins at update 0 that was further before.
     """
+    read_log(folder / "log.jsonl")  # one that cannot be read is said before anything is changed
     if wanted is not None:
         at = checkpoint.choose(folder, wanted)
         assert at is not None

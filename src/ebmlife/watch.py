@@ -2,6 +2,7 @@
 figures of every update; none touches the run's random streams, so that watching never changes what is learned."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -74,7 +75,7 @@ def read_log(file: Path) -> list[dict[str, Any]]:
 
 def shows_updates(file: Path) -> bool:
     """Whether there is a log that tells of any update, readable or not."""
-    return file.exists() and bool(regular.read(file).strip())
+    return os.path.lexists(file) and bool(regular.read(file).strip())
 
 
 def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
@@ -84,7 +85,7 @@ def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
     """
     lines: dict[int, dict[str, Any]] = {}
     bad: list[bytes] = []
-    texts = regular.read(file).split(b"\n") if file.exists() else []
+    texts = regular.read(file).split(b"\n") if os.path.lexists(file) else []  # a broken link is not no log
     for number, text in enumerate(texts, 1):
         line = _parsed(text)
         if line is None:
