@@ -125,7 +125,10 @@ def fails(here: Path, command: str, capsys: pytest.CaptureFixture[str]) -> str:
         "bench --rounds 0 --out deep/bench",
         "import nowhere --out deep/imported",
         "estimate digits-shortrun --devices 0",
+        "train digits-shortrun --out \udcff",
+        "demo --out \udcff",
     ],
+    ids=ascii,
 )
 def test_a_command_that_fails_leaves_nothing(here: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     fails(here, command, capsys)

@@ -63,7 +63,7 @@ def _served(place: Place, raw: bytes, *options: str) -> str | None:
     answer = _exchanged(port, raw) if raw else b""
     if answer is None:
         return f"neither answered nor closed in {_PATIENCE} s"
-    if re.match(rb"HTTP/1\.\d 5", answer):
+    if re.match(rb"HTTP/1\.\d 5(?!05)", answer):  # 505: a version of HTTP that it does not speak
         return f"answered {answer[:60]!r}"
     page = _exchanged(port, b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
     if not page or not re.match(rb"HTTP/1\.\d (200|400) ", page):

@@ -31,6 +31,16 @@ def check(options: argparse.Namespace) -> None:
             raise BadInput(f"--{name.replace('_', '-')} must be at most {LARGEST}, got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise BadInput(f"--{name.replace('_', '-')} must be a finite number, got {value}")
+        if name == "out" and value is not None:
+            _refuse_undecodable(str(value))
+
+
+def _refuse_undecodable(out: str) -> None:
+    """TensorBoard and others that write to `out` take names of letters only; files that are read may have any."""
+    try:
+        out.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"--out {out}: the name is not valid UTF-8; choose another one") from error
 
 
 def quiet_decoders() -> None:
