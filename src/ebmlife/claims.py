@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ebmlife import checkpoint
+from ebmlife.errors import InUse
 from ebmlife.files import whole
 
 
@@ -23,6 +24,8 @@ def claimed(file: Path, settings: Mapping[str, Any]) -> Iterator[None]:
             with whole(file) as unfinished:
                 unfinished.write_text(json.dumps(dict(settings), indent=1))
         yield
+    except InUse:  # both saw no claim; it is the other one's now
+        raise
     except BaseException:
         if mine and checkpoint.choose(file.parent, None) is None:
             file.unlink(missing_ok=True)

@@ -11,6 +11,10 @@ class BadInput(Exception):
     """
 
 
+class InUse(BadInput):
+    """Another process works in the same folder."""
+
+
 class Diverged(Exception):
     """An energy left the finite or the plausible range; says at which update and why."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ebmlife.errors import BadInput
+from ebmlife.errors import InUse
 
 
 @dataclass
@@ -40,5 +40,5 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BadInput(f"{folder} is in use by another process; wait for it or stop it") from error
+            raise InUse(f"{folder} is in use by another process; wait for it or stop it") from error
         yield
