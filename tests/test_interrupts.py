@@ -100,3 +100,22 @@ def _fails(path: Path):
         raise FileNotFoundError(2, "No such file or directory", str(path))
 
     return load
+
+
+def test_a_library_that_turns_an_interrupt_into_its_own_error_prints_no_traceback() -> None:
+    program = """if True:
+        import os, signal, sys
+        sys.argv[0] = "ebmlife"
+        from ebmlife.interrupts import handled
+
+        @handled
+        def main(arguments):
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise RuntimeError("as pydantic does while it builds a schema") from error
+
+        sys.exit(main())
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "ebmlife: interrupted\n")

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 Main = Callable[[Sequence[str] | None], int]
 
@@ -21,6 +22,7 @@ def _is_command() -> bool:
 
 
 _COMMAND = _is_command()
+_received = False  # a Ctrl-C that was raised as KeyboardInterrupt
 
 
 def handled(main: Main) -> Callable[..., int]:
@@ -29,9 +31,14 @@ def handled(main: Main) -> Callable[..., int]:
     @functools.wraps(main)
     def command(arguments: Sequence[str] | None = None) -> int:
         try:
-            _set(signal.default_int_handler)
+            _set(_interrupt)
             code = main(arguments)
         except KeyboardInterrupt:
+            code = 130
+        except Exception:  # compiled libraries turn a KeyboardInterrupt into an error of their own
+            if not _received:
+                raise
+            print("ebmlife: interrupted", file=sys.stderr, flush=True)
             code = 130
         _set(signal.SIG_IGN)  # once is enough
         if code:
@@ -42,6 +49,12 @@ def handled(main: Main) -> Callable[..., int]:
         return code
 
     return command
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    global _received
+    _received = True
+    signal.default_int_handler(number, frame)
 
 
 def _set(handler: "signal.Handlers | Callable[..., object]") -> None:
