@@ -17,7 +17,7 @@ help:
 	@echo "make results-defense    those behind docs/results/defense.md: -digits, -cifar10 and -imagenet make one part each"
 	@echo "make results-density    those behind docs/results/density.md: -toys, -digits and -cifar10 likewise"
 	@echo "make docs    the documentation as a site, in site/"
-	@echo "make check   lint, formatting and types"
+	@echo "make check   lint, formatting, types, and which room imports which"
 	@echo "make setup   only the set-up: .venv with the package and its tools"
 
 setup: .venv/installed
@@ -102,6 +102,7 @@ check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: setup
 	$(BIN)/ruff check --fix

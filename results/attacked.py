@@ -11,14 +11,16 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ebmlife import attacks, build, classifiers
+from ebmlife import attacks
 from ebmlife.attacks import Record, Share, Threat
 from ebmlife.cli.defending import make_purifier
 from ebmlife.data import InMemory, cifar10, digits
-from ebmlife.defense import DefendedClassifier, undefended
-from ebmlife.files import whole
-from ebmlife.model import Model
-from ebmlife.randomness import mixed
+from ebmlife.defense import classifiers
+from ebmlife.defense.purifier import DefendedClassifier, undefended
+from ebmlife.runs import build
+from ebmlife.runs.model import Model
+from ebmlife.sampling.rng import mixed
+from ebmlife.storage.atomic import whole
 
 RUNS = Path(__file__).parent.parent / "runs" / "results" / "defense"
 RESNET20 = Path(os.environ.get("EBMLIFE_RESNET20", "~/.cache/ebmlife/cifar10-resnet20.safetensors")).expanduser()

@@ -41,9 +41,11 @@ from tables import RESULTS, replace
 from torch import Tensor
 from training import chosen, minutes, trained
 
-from ebmlife import attacks, checkpoint, pictures
+from ebmlife import attacks
 from ebmlife.attacks import Record
-from ebmlife.randomness import mixed
+from ebmlife.plots import pictures
+from ebmlife.sampling.rng import mixed
+from ebmlife.storage import checkpoint
 
 PAGE = RESULTS / "defense.md"
 

@@ -13,10 +13,11 @@ from rich.console import Console
 from tables import RESULTS, replace, rows
 from training import chosen, minutes, trained
 
-from ebmlife import build, pictures
 from ebmlife.exam import LifeCycle, record
 from ebmlife.exam.portrait import together
 from ebmlife.exam.verdict import MIDRUN
+from ebmlife.plots import pictures
+from ebmlife.runs import build
 
 PAGE = RESULTS / "density.md"
 MODELS = {

@@ -18,14 +18,15 @@ from rich.console import Console
 from tables import RESULTS, interval, replace, rows
 from training import chosen, minutes, trained
 
-from ebmlife import build, pictures
 from ebmlife.cli import main as ebmlife
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, record
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.portrait import together
 from ebmlife.exam.verdict import LATE, MIDRUN, late
-from ebmlife.pictures import Panel
+from ebmlife.plots import pictures
+from ebmlife.plots.pictures import Panel
+from ebmlife.runs import build
 
 RUNS, PAGE, PRIOR = Path("runs/results/density"), RESULTS / "density.md", Path("runs/digits-prior")
 STEPS, CHAINS, FEW = 100_000, 512, 32  # few: of models without a compiled program

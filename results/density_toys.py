@@ -16,12 +16,13 @@ from tables import RESULTS, interval, replace
 from torch import Tensor
 from training import chosen, minutes, trained
 
-from ebmlife import build, pictures
 from ebmlife.data import Toy
 from ebmlife.data.toys import density
 from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalised
-from ebmlife.files import whole
-from ebmlife.recipe import Recipe
+from ebmlife.plots import pictures
+from ebmlife.recipes.schema import Recipe
+from ebmlife.runs import build
+from ebmlife.storage.atomic import whole
 
 RUNS, PAGE = Path("runs/results/density"), RESULTS / "density.md"
 LENGTHS = {"shortrun": "", "midrun": "-midrun", "longrun": "-longrun"}

@@ -13,10 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ebmlife import pictures, places, zoo
 from ebmlife.exam.verdict import LONGRUN, MIDRUN
+from ebmlife.plots import pictures
 from ebmlife.report import life
 from ebmlife.report.life import Life
+from ebmlife.runs import locate, zoo
 
 ROOT = Path(__file__).parent.parent
 WORK, PICTURE = ROOT / "runs" / "results" / "face", ROOT / "docs" / "life-cycle.png"
@@ -28,7 +29,7 @@ COLOURS = ("#0f6e67", "#b45309", "#5b4bb5")
 
 def walked(name: str) -> Life:
     life.walk(name, steps=STEPS, chains=CHAINS, progress=lambda done: print(f"{name}: step {done.step}", flush=True))
-    found = life.read(places.own(name))
+    found = life.read(locate.own(name))
     assert found is not None
     return found
 

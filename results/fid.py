@@ -14,9 +14,9 @@ from torchvision.transforms.functional import gaussian_blur
 from ebmlife.data import Dataset, InMemory, cifar10
 from ebmlife.exam.inception import scores
 from ebmlife.exam.scores import reference_features
-from ebmlife.files import cache_folder
-from ebmlife.pictures import to_uint8
-from ebmlife.randomness import generator
+from ebmlife.plots.pictures import to_uint8
+from ebmlife.sampling.rng import generator
+from ebmlife.storage.atomic import cache_folder
 
 COUNT = 5000
 

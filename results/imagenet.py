@@ -12,8 +12,9 @@ from pathlib import Path
 
 from tables import RESULTS, replace
 
-from ebmlife import build, checkpoint
 from ebmlife.cli import main as ebmlife
+from ebmlife.runs import build
+from ebmlife.storage import checkpoint
 
 IMAGES = Path(os.environ.get("EBMLIFE_IMAGENET", "~/.cache/ebmlife/imagenet")).expanduser()
 ROOT = Path(__file__).parent.parent

@@ -19,10 +19,10 @@ from torch.nn.functional import conv2d, cosine_similarity, linear
 from torch.overrides import TorchFunctionMode
 
 from ebmlife import langevin, load, nets, prepare, seeded
-from ebmlife.energy import gradient
-from ebmlife.model import Model
-from ebmlife.prepare import has_bf16
-from ebmlife.randomness import generator
+from ebmlife.runs.model import Model
+from ebmlife.sampling.energy import gradient
+from ebmlife.sampling.fast import has_bf16
+from ebmlife.sampling.rng import generator
 
 CHAINS, STEPS = 512, 1000
 

@@ -6,9 +6,10 @@ They are kept in float32, a few hundred kilobytes each: what is loaded is what w
 import sys
 from pathlib import Path
 
-from ebmlife import build, checkpoint, zoo
-from ebmlife.files import remove
-from ebmlife.weights import write_weights
+from ebmlife.runs import build, zoo
+from ebmlife.runs.export import write_weights
+from ebmlife.storage import checkpoint
+from ebmlife.storage.atomic import remove
 
 
 def main(run: str, name: str | None = None) -> None:

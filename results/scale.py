@@ -8,9 +8,10 @@ from pathlib import Path
 
 from tables import replace
 
-from ebmlife import build, recipes
-from ebmlife.estimate import Estimate, estimate
-from ebmlife.rates import find_rate
+from ebmlife import recipes
+from ebmlife.bench.estimate import Estimate, estimate
+from ebmlife.bench.rates import find_rate
+from ebmlife.runs import build
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 DEVICES = (1, 8, 64)

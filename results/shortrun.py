@@ -14,10 +14,12 @@ from rich.console import Console
 from tables import RESULTS, interval, replace
 from training import chosen, minutes, trained
 
-from ebmlife import build, checkpoint, pictures
 from ebmlife.data import digits
 from ebmlife.exam import diversity, fd_digits
-from ebmlife.files import whole
+from ebmlife.plots import pictures
+from ebmlife.runs import build
+from ebmlife.storage import checkpoint
+from ebmlife.storage.atomic import whole
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "shortrun", RESULTS / "shortrun.md"
 VARIANTS = {

@@ -13,11 +13,13 @@ from rich.console import Console
 from tables import RESULTS, replace
 from training import chosen, minutes, trained
 
-from ebmlife import build, checkpoint, pictures
 from ebmlife.exam import diversity, score_samples
 from ebmlife.exam.inception import inception, scores
 from ebmlife.exam.scores import reference_features
-from ebmlife.files import whole
+from ebmlife.plots import pictures
+from ebmlife.runs import build
+from ebmlife.storage import checkpoint
+from ebmlife.storage.atomic import whole
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "shortrun-cifar10", RESULTS / "shortrun.md"
 VARIANTS = {

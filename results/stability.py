@@ -13,10 +13,12 @@ from rich.console import Console
 from tables import RESULTS, replace
 from training import chosen, trained
 
-from ebmlife import build, checkpoint, pictures
 from ebmlife.errors import Diverged
 from ebmlife.exam import diversity
-from ebmlife.recipe import Recipe
+from ebmlife.plots import pictures
+from ebmlife.recipes.schema import Recipe
+from ebmlife.runs import build
+from ebmlife.storage import checkpoint
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "stability", RESULTS / "shortrun.md"
 UPDATES, EVERY, SAMPLES, SEED = 500, 25, 100, 0

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from ebmlife.files import whole
+from ebmlife.storage.atomic import whole
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 T_95 = 4.303  # Student's t of 2 degrees of freedom, for a 95 % interval of three seeds

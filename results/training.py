@@ -4,9 +4,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ebmlife import build, checkpoint, recipes, run, watch
-from ebmlife.recipe import Recipe, override
+from ebmlife import recipes
+from ebmlife.recipes.schema import Recipe, override
 from ebmlife.report.facts import seconds
+from ebmlife.runs import build, logging, run
+from ebmlife.storage import checkpoint
 
 
 def chosen(name: str, changes: dict[str, str] | None = None) -> Recipe:
@@ -16,7 +18,7 @@ def chosen(name: str, changes: dict[str, str] | None = None) -> Recipe:
 
 def minutes(folder: Path) -> float:
     """That its training took, by its log."""
-    return seconds(watch.read_log(folder / "log.jsonl")) / 60
+    return seconds(logging.read_log(folder / "log.jsonl")) / 60
 
 
 def trained(folder: Path, recipe: Recipe, console: Console) -> Path:

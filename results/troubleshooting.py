@@ -13,11 +13,13 @@ from rich.console import Console
 from tables import replace
 from training import chosen, trained
 
-from ebmlife import build, checkpoint, pictures, watch
-from ebmlife.correlations import correlations
 from ebmlife.errors import Diverged
 from ebmlife.exam import diversity
-from ebmlife.recipe import Recipe
+from ebmlife.plots import pictures
+from ebmlife.plots.correlations import correlations
+from ebmlife.recipes.schema import Recipe
+from ebmlife.runs import build, logging
+from ebmlife.storage import checkpoint
 
 ROOT = Path(__file__).parent.parent
 RUNS, PAGE = ROOT / "runs" / "results" / "troubleshooting", ROOT / "docs" / "troubleshooting.md"
@@ -63,7 +65,7 @@ def outcome(case: Case, folder: Path, console: Console) -> str:
 def row(name: str, case: Case, console: Console) -> str:
     folder = RUNS / name.replace(" ", "-")
     ended = outcome(case, folder, console)
-    lines = watch.read_log(folder / "log.jsonl")
+    lines = logging.read_log(folder / "log.jsonl")
     difference, gradient = (np.array([line[key] for line in lines]) for key in ("energy_difference", "gradient"))
     own = PAGE.parent / "troubleshooting" / folder.name
     if len(lines) >= FEW:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ebmlife import build, recipes
-from ebmlife.recipe import Recipe, override
+from ebmlife import recipes
+from ebmlife.recipes.schema import Recipe, override
+from ebmlife.runs import build
 
 SMALL = {"batch": "8", "net.width": "4", "langevin.steps": "3", "workers": "0", "watch.pictures": "4"}
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ebmlife.adjoint import pull_back
-from ebmlife.energy import Energy, curvature, gaussian, gradient, tempered, total
-from ebmlife.langevin import langevin
+from ebmlife.defense.adjoint import pull_back
 from ebmlife.nets import PerceptronEnergy, SNGANEnergy
-from ebmlife.prepare import prepare
-from ebmlife.randomness import Lanes
+from ebmlife.sampling.energy import Energy, curvature, gaussian, gradient, tempered, total
+from ebmlife.sampling.fast import prepare
+from ebmlife.sampling.loop import langevin
+from ebmlife.sampling.rng import Lanes
 
 SIZES = [3, 1, 4]
 

@@ -12,22 +12,24 @@ from test_cli import Capture, fails, words, works
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ebmlife import DefendedClassifier, Purifier, build, pictures, recipes
+from ebmlife import DefendedClassifier, Purifier, recipes
 from ebmlife.attacks import Record, evaluate
-from ebmlife.chains import Maturing, Persistent
 from ebmlife.cli import attacking
 from ebmlife.data import digits
-from ebmlife.energy import gaussian
 from ebmlife.errors import BadInput
 from ebmlife.exam import score_samples
-from ebmlife.langevin import Walk
-from ebmlife.learner import Learner
 from ebmlife.nets import SNGANGenerator
-from ebmlife.randomness import Streams, normal
-from ebmlife.recipe import EBMRecipe, differences, override, validate
+from ebmlife.plots import pictures
 from ebmlife.recipes.authors import as_authors
-from ebmlife.results import read
-from ebmlife.starts import Born, Uniform
+from ebmlife.recipes.schema import EBMRecipe, differences, override, validate
+from ebmlife.runs import build
+from ebmlife.runs.scores import read
+from ebmlife.sampling.energy import gaussian
+from ebmlife.sampling.loop import Walk
+from ebmlife.sampling.rng import Streams, normal
+from ebmlife.training.chains import Maturing, Persistent
+from ebmlife.training.learner import Learner
+from ebmlife.training.starts import Born, Uniform
 
 
 def test_clipping_by_weight_bounds_the_norm_of_each_weights_gradient() -> None:

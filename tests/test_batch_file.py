@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_run import assert_same
 
-from ebmlife import checkpoint
+from ebmlife.storage import checkpoint
 
 SCALE = Path(__file__).parents[1] / "docs" / "scale.md"
 TORCHRUN = Path(sys.executable).with_name("torchrun")

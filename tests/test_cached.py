@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ebmlife import cached
 from ebmlife.data import webdataset
 from ebmlife.exam import digits, kept
+from ebmlife.storage import cache as kept_tensors
 
 MADE = {"a": torch.arange(600.0).reshape(30, 20), "b": torch.tensor(7)}
 
@@ -59,12 +59,12 @@ def test_what_is_damaged_is_made_again(cache: Path, damage, capsys: pytest.Captu
         return MADE
 
     for _ in range(2):
-        held = cached.tensors("deep/name", make)
+        held = kept_tensors.tensors("deep/name", make)
         assert len(made) == 1
         assert all(torch.equal(held[name], MADE[name]) for name in MADE)
     damage(cache / "deep" / "name.safetensors")
     for _ in range(2):
-        held = cached.tensors("deep/name", make)
+        held = kept_tensors.tensors("deep/name", make)
         assert len(made) == 2
         assert all(torch.equal(held[name], MADE[name]) for name in MADE)
     assert capsys.readouterr().err.count("\n") <= 1
@@ -73,7 +73,7 @@ def test_what_is_damaged_is_made_again(cache: Path, damage, capsys: pytest.Captu
 def test_a_cache_that_cannot_be_written_costs_no_result(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cache.parent.mkdir()
     cache.write_text("in the way")
-    assert torch.equal(cached.tensors("name", lambda: MADE)["a"], MADE["a"])
+    assert torch.equal(kept_tensors.tensors("name", lambda: MADE)["a"], MADE["a"])
     assert "nothing is kept in the cache: cannot write" in capsys.readouterr().err
 
 
@@ -98,5 +98,5 @@ def test_tar_indices_features_and_classifiers_are_made_again(cache: Path, tmp_pa
         (file,) = cache.rglob("*.safetensors")
         damage(file)
         assert torch.equal(ask(), before)
-        assert cached.find(str(file.relative_to(cache).with_suffix(""))) is not None
+        assert kept_tensors.find(str(file.relative_to(cache).with_suffix(""))) is not None
         file.unlink()

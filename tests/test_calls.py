@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from ebmlife.calls import find_call, is_call
 from ebmlife.errors import BadInput
+from ebmlife.runs.user_code import find_call, is_call
 
 
 @pytest.mark.parametrize("name", ["a:b", "a.b.c:d", "_a1.b:_c"])

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from ebmlife.chains import Chains, Fresh, Maturing, Persistent
 from ebmlife.data import digits
-from ebmlife.energy import gaussian
 from ebmlife.errors import BadInput
-from ebmlife.langevin import Walk
 from ebmlife.nets import SNGANGenerator
-from ebmlife.randomness import Streams, normal
-from ebmlife.schedule import Phase, Piecewise, constant
-from ebmlife.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform
+from ebmlife.sampling.energy import gaussian
+from ebmlife.sampling.loop import Walk
+from ebmlife.sampling.rng import Streams, normal
+from ebmlife.sampling.schedule import Phase, Piecewise, constant
+from ebmlife.training.chains import Chains, Fresh, Maturing, Persistent
+from ebmlife.training.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform
 
 SHAPE = (1, 8, 8)
 ENERGY = gaussian(0.5)

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ebmlife import checkpoint
 from ebmlife.errors import BadInput
+from ebmlife.storage import checkpoint
 
 STATE = {
     "a": {"x": torch.arange(6.0).view(2, 3).T, "n": 3, "none": None},

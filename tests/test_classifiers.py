@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ebmlife import classifiers
-from ebmlife.attacks import checks
+from ebmlife.attacks import validation
 from ebmlife.data import cifar10, folder
+from ebmlife.defense import classifiers
 from ebmlife.errors import BadInput
 from ebmlife.nets import CIFARResNet
 
@@ -105,11 +105,11 @@ def test_layers_without_a_shape_are_one_clear_line(tmp_path: Path, monkeypatch: 
 def test_classifiers_that_do_not_fit_are_named() -> None:
     scaled = classifiers.Scaled(Echo(), classes=4, size=2, mean=(0.5,), std=(0.5,))
     x = torch.zeros(3, 1, 5, 5)
-    assert checks.classes(scaled, x) == 4
+    assert validation.classes(scaled, x) == 4
     with pytest.raises(BadInput, match="does not take images of shape"):
-        checks.classes(nn.Linear(7, 7), x)
+        validation.classes(nn.Linear(7, 7), x)
     with pytest.raises(BadInput, match=r"gives logits \(B, classes\)"):
-        checks.classes(nn.Identity(), x)
+        validation.classes(nn.Identity(), x)
 
 
 def test_files_of_another_network_are_refused(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ebmlife import recipes, watch
+from ebmlife import recipes
 from ebmlife.cli import main
 from ebmlife.errors import BadInput
+from ebmlife.runs import logging
 
 FIELDS = {
     **SMALL,
@@ -464,4 +465,4 @@ def test_a_stopped_run_is_saved_and_goes_on_bit_for_bit(
 
 def figures(run: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in watch.TIMES} for line in lines]
+    return [{name: value for name, value in line.items() if name not in logging.TIMES} for line in lines]

@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 from test_cli import Capture, fails, tree, words, works
 
-from ebmlife import pictures
 from ebmlife.attacks import Examples, Record
 from ebmlife.cli import main
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
-from ebmlife.run import read_recipe
-from ebmlife.stopping import locked
+from ebmlife.plots import pictures
+from ebmlife.runs.run import read_recipe
+from ebmlife.storage.interrupt import locked
 
 QUICK = ["--n", "6", "--steps", "2", "--replicas", "2", "--verify", "3", "--evaluations", "2", "--k", "2"]
 SPREAD = torch.linspace(0, 296, 6).round().long()  # of the test digits: some of all of them

@@ -16,9 +16,9 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
 
-from ebmlife import run as runs
 from ebmlife.cli import main
 from ebmlife.exam import record
+from ebmlife.runs import run as runs
 
 Capture = pytest.CaptureFixture[str]
 SHORT = ["--steps", "150", "--chains", "8"]

@@ -9,7 +9,8 @@ import torch
 from conftest import small_digits
 from rich.console import Console
 
-from ebmlife import build, checkpoint, run
+from ebmlife.runs import build, run
+from ebmlife.storage import checkpoint
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
 QUIET = Console(quiet=True)

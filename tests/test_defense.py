@@ -4,10 +4,10 @@ from torch import Tensor, nn
 
 import ebmlife
 from ebmlife import BadInput, DefendedClassifier, Diverged, Purifier
-from ebmlife.defense import undefended
-from ebmlife.energy import gaussian, tempered
+from ebmlife.defense.purifier import undefended
 from ebmlife.nets import SNGANEnergy
-from ebmlife.prepare import prepare
+from ebmlife.sampling.energy import gaussian, tempered
+from ebmlife.sampling.fast import prepare
 
 
 class Sum(nn.Module):

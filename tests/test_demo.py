@@ -8,8 +8,7 @@ from PIL import Image
 from rich.console import Console
 
 import ebmlife
-from ebmlife import demo
-from ebmlife.cli import main
+from ebmlife.cli import demo, main
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
 

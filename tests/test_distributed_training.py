@@ -13,18 +13,19 @@ from test_run import assert_same, extended, shortened
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ebmlife import build, checkpoint, run, shards, watch
-from ebmlife.chains import Negatives
 from ebmlife.data import Batches, digits
 from ebmlife.distributed import ALONE, Ranks
-from ebmlife.energy import Energy
 from ebmlife.errors import BadInput
-from ebmlife.langevin import langevin
-from ebmlife.learner import Learner
 from ebmlife.nets import SNGANEnergy, SNGANGenerator
 from ebmlife.nets.batch_norm import SharedBatchNorm, share_batch_norm
-from ebmlife.randomness import generator
-from ebmlife.trainer import Figures, Trainer
+from ebmlife.runs import build, logging, run, shards
+from ebmlife.sampling.energy import Energy
+from ebmlife.sampling.loop import langevin
+from ebmlife.sampling.rng import generator
+from ebmlife.storage import checkpoint
+from ebmlife.training.chains import Negatives
+from ebmlife.training.ebm import Figures, Trainer
+from ebmlife.training.learner import Learner
 
 QUIET = Console(quiet=True)
 BATCH, LATENT = 8, 3
@@ -213,7 +214,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(changes: dict[str, str], tmp
         said = on_ranks(_resume, tmp_path / name, 6)
         assert "saved by 1 rank, goes on with 2: the banks are split anew" in said[0]
     assert_same(folder, tmp_path / "again")
-    assert [line["update"] for line in watch.read_log(folder / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert [line["update"] for line in logging.read_log(folder / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
 
 
 def _joined(one: Any, other: Any) -> Any:

@@ -6,10 +6,11 @@ from math import cos, exp
 import pytest
 from conftest import small_digits
 
-from ebmlife import build, recipes
-from ebmlife.divergence import FAR, PATIENCE, WINDOW, Divergence
+from ebmlife import recipes
 from ebmlife.errors import Diverged
-from ebmlife.recipe import override, validate
+from ebmlife.recipes.schema import override, validate
+from ebmlife.runs import build
+from ebmlife.training.divergence import FAR, PATIENCE, WINDOW, Divergence
 
 
 def judged(

@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
-from ebmlife.energy import Score, frozen, gaussian, is_energy, tempered, total
-from ebmlife.langevin import langevin
+from ebmlife.sampling.energy import Score, frozen, gaussian, is_energy, tempered, total
+from ebmlife.sampling.loop import langevin
 
 
 def quadratic(x: torch.Tensor) -> torch.Tensor:

@@ -3,15 +3,16 @@
 import pytest
 import torch
 
-from ebmlife import build, recipes
-from ebmlife.chains import Persistent
+from ebmlife import recipes
+from ebmlife.bench.estimate import births, estimate
 from ebmlife.cli import main
 from ebmlife.errors import BadInput
-from ebmlife.estimate import births, estimate
-from ebmlife.langevin import Walk
-from ebmlife.randomness import Streams
-from ebmlife.recipe import Recipe, override, part
-from ebmlife.starts import Born, Uniform
+from ebmlife.recipes.schema import Recipe, override, part
+from ebmlife.runs import build
+from ebmlife.sampling.loop import Walk
+from ebmlife.sampling.rng import Streams
+from ebmlife.training.chains import Persistent
+from ebmlife.training.starts import Born, Uniform
 
 LAYERS = [(2, 128), (128, 128), (128, 128), (128, 1)]  # of the toy below
 TOY = {

@@ -8,13 +8,16 @@ import pytest
 import torch
 from test_cli import Capture, fails, works
 
-from ebmlife import build, checkpoint, load, pictures, results
+from ebmlife import load
 from ebmlife.attacks import Record
-from ebmlife.build.splits import choose_split, overlap, split_of
 from ebmlife.data import digits, folder
 from ebmlife.errors import BadInput
-from ebmlife.evaluated import choose
-from ebmlife.recipe import part
+from ebmlife.plots import pictures
+from ebmlife.recipes.schema import part
+from ebmlife.runs import build, scores
+from ebmlife.runs.build.splits import choose_split, overlap, split_of
+from ebmlife.runs.evaluated import choose
+from ebmlife.storage import checkpoint
 
 SMALL = ["--batch", "8", "--net.width", "4", "--langevin.steps", "2", "--chains.size", "20", "--updates", "1"]
 SMALL += ["--watch.pictures", "4", "--workers", "0", "--sampling_steps", "1", "--start.kind", "data"]
@@ -287,7 +290,7 @@ def test_fid_compares_with_the_images_that_are_asked_for(tmp_path: Path) -> None
     works("train", "digits-shortrun", "--out", tmp_path / "run", "--data.train", "true", *SMALL)
     for options in ([], ["--split", "test"], ["--split", "train"]):
         works("fid", tmp_path / "run", "--n", "30", "--steps", "1", *options)
-    found, said = results.read(tmp_path / "run"), results.evaluated_on(tmp_path / "run")
+    found, said = scores.read(tmp_path / "run"), scores.evaluated_on(tmp_path / "run")
     assert [said[command]["split"] for command in found] == ["all", "test", "train"]
     assert [command.endswith("--split test") for command in found] == [False, True, False]
     assert [said[command]["trained_on"] for command in found] == [True, False, True]
@@ -297,8 +300,8 @@ def test_fid_compares_with_the_images_that_are_asked_for(tmp_path: Path) -> None
 
 def test_results_from_before_are_read(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"ebmlife fid": {"fid_5k": 3.5}}))
-    assert results.read(tmp_path) == {"ebmlife fid": {"fid_5k": 3.5}}
-    assert results.evaluated_on(tmp_path) == {}
+    assert scores.read(tmp_path) == {"ebmlife fid": {"fid_5k": 3.5}}
+    assert scores.evaluated_on(tmp_path) == {}
 
 
 def test_an_exam_says_what_it_was_compared_with(made: Path, tmp_path: Path, capsys: Capture) -> None:

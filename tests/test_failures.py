@@ -9,11 +9,11 @@ from conftest import small_digits
 from PIL import Image
 from rich.console import Console
 
-from ebmlife import run
-from ebmlife.claims import claimed
 from ebmlife.cli import main
 from ebmlife.errors import BadInput, InUse
-from ebmlife.stopping import locked
+from ebmlife.runs import run
+from ebmlife.storage.claims import claimed
+from ebmlife.storage.interrupt import locked
 
 HUGE = ("9223372036854775808", "4611686018427387904", "1" * 400, "-1", "-9223372036854775809")
 NOT_FINITE = ("nan", "inf", "-inf", "1e999")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ebmlife import files
 from ebmlife.errors import BadInput
-from ebmlife.files import sweep, whole
+from ebmlife.storage import atomic
+from ebmlife.storage.atomic import sweep, whole
 
 OLD, NEW = {"a": "old", "b": "old", "c": "old"}, {"a": "new", "b": "new"}
 CHANGES = ("rename", "unlink", "rmdir")
@@ -25,7 +25,7 @@ class Killed(BaseException):
 def write(path: Path, files: dict[str, str]) -> None:
     with whole(path) as unfinished:
         unfinished.mkdir()
-        for name, text in files.items():
+        for name, text in atomic.items():
             (unfinished / name).write_text(text)
 
 
@@ -55,8 +55,8 @@ def mortal(monkeypatch: pytest.MonkeyPatch, changes: int) -> None:
 def replacing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to replace a folder: in one step, or by two where the file system has no such step."""
     if request.param == "set aside":
-        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
-    elif files._renameat2() is None:
+        monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
+    elif atomic._renameat2() is None:
         pytest.skip("this system cannot exchange two names")
     return str(request.param)
 
@@ -93,8 +93,8 @@ def test_what_an_earlier_version_set_aside_is_put_back(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    left, other = (tmp_path / f".{name}.{files._machine()}-{process.pid}.unfinished" for name in ("it", "other"))
-    mine = tmp_path / f".it.{files._machine()}-{os.getppid()}.unfinished"  # of a process that is there
+    left, other = (tmp_path / f".{name}.{atomic._machine()}-{process.pid}.unfinished" for name in ("it", "other"))
+    mine = tmp_path / f".it.{atomic._machine()}-{os.getppid()}.unfinished"  # of a process that is there
     for path in (left, other, mine):
         path.touch()
     write(tmp_path / "it", NEW)
@@ -110,7 +110,7 @@ def test_one_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.M
             raise OSError(5, "Input/output error")
         rename(source, target)
 
-    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
     monkeypatch.setattr(os, "rename", refused)
     with pytest.raises(BadInput, match=r"cannot write .*it: Input/output error"):
         write(path, NEW)
@@ -132,4 +132,4 @@ def test_json_that_cannot_be_read_is_one_line(tmp_path: Path, text: str | None, 
     if text is not None:
         (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(BadInput, match=why):
-        files.read_json(tmp_path / "a.json")
+        atomic.read_json(tmp_path / "a.json")

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ebmlife.energy import gaussian, tempered, total
-from ebmlife.fingerprint import alike, of_functions, of_slope, of_tensors
+from ebmlife.sampling.energy import gaussian, tempered, total
+from ebmlife.sampling.fingerprint import alike, of_functions, of_slope, of_tensors
 
 MADE = """
 import torch
 from torch import nn
-from ebmlife.fingerprint import of_functions
+from ebmlife.sampling.fingerprint import of_functions
 torch.manual_seed(0)
 net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(18, 1))
 net.made_of = (print, "a")

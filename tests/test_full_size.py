@@ -15,9 +15,11 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from ebmlife import build, pictures, recipes
-from ebmlife.recipe import EBMRecipe, Recipe, override
-from ebmlife.weights import write_weights
+from ebmlife import recipes
+from ebmlife.plots import pictures
+from ebmlife.recipes.schema import EBMRecipe, Recipe, override
+from ebmlife.runs import build
+from ebmlife.runs.export import write_weights
 
 LIMIT = 24 * 2**20  # kilobytes
 UPDATES = 20

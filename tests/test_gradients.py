@@ -5,12 +5,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ebmlife.defense import DefendedClassifier, Purifier
-from ebmlife.energy import gaussian, tempered, total
+from ebmlife.defense.gradients import MODES, Fixed, Full, Smooth, find
+from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput
-from ebmlife.gradients import MODES, Fixed, Full, Smooth, find
 from ebmlife.nets import SNGANEnergy
-from ebmlife.prepare import prepare
+from ebmlife.sampling.energy import gaussian, tempered, total
+from ebmlife.sampling.fast import prepare
 
 
 class Relu(nn.Module):

@@ -7,11 +7,13 @@ import torch
 from importers import foreign
 from PIL import Image
 
-from ebmlife import build, classifiers, load, recipes
+from ebmlife import load, recipes
 from ebmlife.cli import main
+from ebmlife.defense import classifiers
 from ebmlife.errors import BadInput
-from ebmlife.importers import load_authors_tf
-from ebmlife.recipe import override
+from ebmlife.recipes.schema import override
+from ebmlife.runs import build
+from ebmlife.sharing.importers import load_authors_tf
 
 Capture = pytest.CaptureFixture[str]
 ENERGY = [0.4048, 0.84968]  # of foreign.images(2, 32), as the authors' code has it

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ebmlife import files, leftovers
 from ebmlife.cli import main
-from ebmlife.notes import shown
+from ebmlife.errors import shown
+from ebmlife.storage import atomic, leftovers
 
 LONG = {
     "sample": "sample zoo:digits-shortrun --n 100000 --steps 100000 --out new/a.npy",
@@ -69,7 +69,7 @@ def test_unfinished_files_and_their_empty_folders_are_cleared(tmp_path: Path) ->
     for target in (tmp_path / "old" / "a", tmp_path / "x" / "y" / "b", tmp_path / "kept" / "c"):
         leftovers.begin(target.with_name(f".{target.name}.unfinished"))
         target.with_name(f".{target.name}.unfinished").write_text("half")
-    with files.whole(tmp_path / "kept" / "d") as unfinished:
+    with atomic.whole(tmp_path / "kept" / "d") as unfinished:
         unfinished.write_text("whole")
     leftovers.clear()
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["kept", "kept/d", "old"]
@@ -106,7 +106,7 @@ def test_a_library_that_turns_an_interrupt_into_its_own_error_prints_no_tracebac
     program = """if True:
         import os, signal, sys
         sys.argv[0] = "ebmlife"
-        from ebmlife.interrupts import handled
+        from ebmlife.storage.ctrl_c import handled
 
         @handled
         def main(arguments):

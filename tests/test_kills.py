@@ -10,7 +10,8 @@ from rich.console import Console
 from test_run import assert_same
 from torture.killing import Ended, ebmlife, kill_points
 
-from ebmlife import checkpoint, files, run, watch
+from ebmlife.runs import logging, run
+from ebmlife.storage import atomic, checkpoint
 
 TINY = [
     *("--updates", "4", "--checkpoint.every", "2", "--checkpoint.keep", "1", "--batch", "8", "--data.n", "100"),
@@ -78,7 +79,7 @@ def test_the_same_where_the_file_system_cannot_exchange_names(
     """The moment between two renames, at which the old checkpoint once was swept away and the run began again."""
     folder = Path(shutil.copytree(whole, tmp_path / "run"))
     newest = checkpoint.path(folder, 4)
-    newest.rename(newest.with_name(f".000000004.{files._machine()}-1.old.unfinished"))
+    newest.rename(newest.with_name(f".000000004.{atomic._machine()}-1.old.unfinished"))
     assert ebmlife(["resume", str(folder)]).code == 0
     assert_same(whole, folder)
 
@@ -111,7 +112,7 @@ def test_a_killed_attack_ends_the_same(every: bool, tmp_path: Path) -> None:
 def assert_as(whole: Path, folder: Path, death: Ended) -> None:
     """The bits, the log, and which files there are; events of TensorBoard are one file a start."""
     assert_same(whole, folder)
-    logged = [[line["update"] for line in watch.read_log(place / "log.jsonl")] for place in (whole, folder)]
+    logged = [[line["update"] for line in logging.read_log(place / "log.jsonl")] for place in (whole, folder)]
     assert logged[0] == logged[1], death.what
     names = [
         {str(path.relative_to(place)) for path in place.rglob("*") if "tfevents" not in path.name}

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from ebmlife.errors import BadInput
-from ebmlife.kinds import Kinds
-from ebmlife.recipe import part
-from ebmlife.schedule import Phase, Piecewise, constant
+from ebmlife.recipes.options import Kinds
+from ebmlife.recipes.schema import part
+from ebmlife.sampling.schedule import Phase, Piecewise, constant
 
 
 class Kettle:

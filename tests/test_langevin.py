@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from ebmlife import langevin, seeded
-from ebmlife.energy import gaussian, tempered
 from ebmlife.errors import BadInput
-from ebmlife.langevin import Walk
 from ebmlife.nets import SNGANEnergy
-from ebmlife.schedule import Phase, Piecewise
+from ebmlife.sampling.energy import gaussian, tempered
+from ebmlife.sampling.loop import Walk
+from ebmlife.sampling.schedule import Phase, Piecewise
 
 
 @pytest.mark.parametrize("step_size", [0.1, 0.5, 1.0])

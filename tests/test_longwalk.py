@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from ebmlife import checkpoint, langevin
-from ebmlife.energy import gaussian, tempered
+from ebmlife import langevin
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.longwalk import Progress, Snapshots, log_spaced, long_walk
-from ebmlife.randomness import generator, normal
+from ebmlife.sampling.energy import gaussian, tempered
+from ebmlife.sampling.long_run import Progress, Snapshots, log_spaced, long_walk
+from ebmlife.sampling.rng import generator, normal
+from ebmlife.storage import checkpoint
 
 ENERGY = gaussian(0.5)
 
@@ -178,8 +179,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from ebmlife.energy import gaussian
-from ebmlife.longwalk import Snapshots, log_spaced, long_walk
+from ebmlife.sampling.energy import gaussian
+from ebmlife.sampling.long_run import Snapshots, log_spaced, long_walk
 torch.set_num_threads(1)
 shots = Snapshots(log_spaced(100_000), chains=2)
 start = torch.linspace(-1, 1, 8).view(4, 2)

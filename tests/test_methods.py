@@ -11,13 +11,15 @@ from PIL import Image
 from rich.console import Console
 from test_run import assert_same, extended, shortened
 
-from ebmlife import build, checkpoint, langevin, recipes, run, watch
+from ebmlife import langevin, recipes
 from ebmlife.cli import main
 from ebmlife.distributed import Ranks
-from ebmlife.energy import gradient
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam import record
-from ebmlife.recipe import EBMRecipe, override
+from ebmlife.recipes.schema import EBMRecipe, override
+from ebmlife.runs import build, logging, run
+from ebmlife.sampling.energy import gradient
+from ebmlife.storage import checkpoint
 
 QUIET = Console(quiet=True)
 
@@ -37,8 +39,8 @@ def test_resumed_equals_uninterrupted_bit_for_bit(name: str, trained: Path, tmp_
     torch.manual_seed(99)  # nothing may hang on the global generator
     run.resume(tmp_path / "parts", change=extended(6), console=QUIET)
     assert_same(trained / name, tmp_path / "parts")
-    logs = [watch.read_log(folder / "log.jsonl") for folder in (trained / name, tmp_path / "parts")]
-    strip = [[{k: v for k, v in line.items() if k not in watch.TIMES} for line in log] for log in logs]
+    logs = [logging.read_log(folder / "log.jsonl") for folder in (trained / name, tmp_path / "parts")]
+    strip = [[{k: v for k, v in line.items() if k not in logging.TIMES} for line in log] for log in logs]
     assert strip[0] == strip[1]
 
 
@@ -78,7 +80,7 @@ def test_raw_and_averaged_weights_are_both_saved(name: str, trained: Path) -> No
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_run_is_logged_and_drawn_whatever_its_method(name: str, trained: Path) -> None:
-    lines = watch.read_log(trained / name / "log.jsonl")
+    lines = logging.read_log(trained / name / "log.jsonl")
     assert [line["update"] for line in lines] == [1, 2, 3, 4, 5, 6]
     headline = type(build.training(small(name)).trainer.step()).headline
     assert all(isinstance(line[headline], float) for line in lines)
@@ -123,8 +125,8 @@ def test_a_page_is_written_of_every_method(name: str, trained: Path, tmp_path: P
     assert main(["report", str(copy), "--steps", "2", "--chains", "4", "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert 'id="age"' in page  # all of them have an energy, or imply one, on which chains grow old
-    figures = watch.read_log(copy / "log.jsonl")[0]
-    shown = {"energy_difference"} if "gradient" in figures else set(figures) - {"update", *watch.TIMES}
+    figures = logging.read_log(copy / "log.jsonl")[0]
+    shown = {"energy_difference"} if "gradient" in figures else set(figures) - {"update", *logging.TIMES}
     assert all(figure.replace("_", " ").capitalize() in page for figure in shown)
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from ebmlife.errors import BadInput
-from ebmlife.files import cache_folder
-from ebmlife.native import cache
-from ebmlife.native import library as native
-from ebmlife.native.trust import Untrusted, read_file, trusted
+from ebmlife.sampling.native import cache
+from ebmlife.sampling.native import library as native
+from ebmlife.sampling.native.trust import Untrusted, read_file, trusted
+from ebmlife.storage.atomic import cache_folder
 
 STRANGER = 65534
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler on this machine")
@@ -258,7 +258,7 @@ def test_a_link_to_a_folder_counts_as_that_folder(kept: Path, home: Path) -> Non
 def test_a_group_of_its_own_user_alone_may_write(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.chmod(0o770)
     alone: list[bool] = [True, False]
-    monkeypatch.setattr("ebmlife.native.trust._is_alone_in", lambda group: alone.pop(0))
+    monkeypatch.setattr("ebmlife.sampling.native.trust._is_alone_in", lambda group: alone.pop(0))
     assert trusted(kept) == kept.resolve()
     with pytest.raises(Untrusted):
         trusted(kept)

@@ -9,8 +9,9 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ebmlife import output, pictures
+from ebmlife.cli import output
 from ebmlife.errors import BadInput
+from ebmlife.plots import pictures
 
 SHAPE = (1, 8, 8)
 ENDINGS = ["states.png", "states.npy", "states.safetensors", "states"]

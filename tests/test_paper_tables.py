@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from ebmlife import build, recipes
+from ebmlife import recipes
 from ebmlife.attacks.presets import Preset, preset
-from ebmlife.recipe import Optimizer, Recipe
-from ebmlife.schedule import GAMMA_ANNEAL, constant
+from ebmlife.recipes.schema import Optimizer, Recipe
+from ebmlife.runs import build
+from ebmlife.sampling.schedule import GAMMA_ANNEAL, constant
 
 PAGE = Path(__file__).parents[1] / "docs" / "paper-tables.md"
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from ebmlife import pictures
-from ebmlife.correlations import correlation
+from ebmlife.plots import pictures
+from ebmlife.plots.correlations import correlation
 
 
 def test_bytes_reach_both_ends_and_values_outside_are_clipped() -> None:

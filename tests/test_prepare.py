@@ -9,15 +9,16 @@ from conftest import small_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ebmlife import build, langevin, prepare, seeded
-from ebmlife.energy import frozen, gaussian, gradient, tempered, total
+from ebmlife import langevin, prepare, seeded
 from ebmlife.errors import BadInput
-from ebmlife.native import Program, Unsupported
-from ebmlife.native.library import library
 from ebmlife.nets import PerceptronEnergy, SNGANEnergy
 from ebmlife.nets.sngan import SIZES
-from ebmlife.prepare import has_bf16
-from ebmlife.threads import awake
+from ebmlife.runs import build
+from ebmlife.sampling.energy import frozen, gaussian, gradient, tempered, total
+from ebmlife.sampling.fast import has_bf16
+from ebmlife.sampling.native import Program, Unsupported
+from ebmlife.sampling.native.library import library
+from ebmlife.sampling.threads import awake
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
 

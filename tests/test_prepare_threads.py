@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ebmlife import BadInput, langevin, prepare
-from ebmlife.copies import changing_weights
-from ebmlife.energy import frozen, gradient
-from ebmlife.native.library import library
 from ebmlife.nets import PerceptronEnergy, SNGANEnergy
+from ebmlife.sampling.copies import changing_weights
+from ebmlife.sampling.energy import frozen, gradient
+from ebmlife.sampling.native.library import library
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
 

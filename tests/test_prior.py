@@ -8,10 +8,12 @@ from conftest import small_digits
 from rich.console import Console
 from torch import Tensor
 
-from ebmlife import build, checkpoint, recipes, run
+from ebmlife import recipes
 from ebmlife.errors import BadInput
-from ebmlife.recipe import Recipe, differences, override, validate
-from ebmlife.schedule import GAMMA_ANNEAL
+from ebmlife.recipes.schema import Recipe, differences, override, validate
+from ebmlife.runs import build, run
+from ebmlife.sampling.schedule import GAMMA_ANNEAL
+from ebmlife.storage import checkpoint
 
 QUIET = Console(quiet=True)
 PRIOR = {"start__kind": "uniform", "generator": "none", "temperature": "0.02", "tau": "0.3"}

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ebmlife.chains import Persistent
-from ebmlife.langevin import Walk
-from ebmlife.randomness import Streams
-from ebmlife.starts import Uniform
+from ebmlife.sampling.loop import Walk
+from ebmlife.sampling.rng import Streams
+from ebmlife.training.chains import Persistent
+from ebmlife.training.starts import Uniform
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "README.md").read_text()

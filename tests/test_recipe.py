@@ -5,10 +5,11 @@ import pytest
 from conftest import small_digits
 from pydantic import ValidationError
 
-from ebmlife import build, recipes
+from ebmlife import recipes
 from ebmlife.errors import BadInput
-from ebmlife.recipe import EBMRecipe, Recipe, differences, override, part, validate
-from ebmlife.schedule import GAMMA_ANNEAL, Phase, Piecewise, constant
+from ebmlife.recipes.schema import EBMRecipe, Recipe, differences, override, part, validate
+from ebmlife.runs import build
+from ebmlife.sampling.schedule import GAMMA_ANNEAL, Phase, Piecewise, constant
 
 
 def changed(**changes: str) -> Recipe:

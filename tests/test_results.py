@@ -8,7 +8,8 @@ from conftest import small
 from rich.console import Console
 from test_run import shortened
 
-from ebmlife import checkpoint, run
+from ebmlife.runs import run
+from ebmlife.storage import checkpoint
 
 sys.path.append(str(Path(__file__).parent.parent / "results"))
 

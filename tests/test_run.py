@@ -17,10 +17,12 @@ from conftest import small_digits
 from rich.console import Console
 from torch import Tensor
 
-from ebmlife import Diverged, build, checkpoint, contents, machine, run, watch
+from ebmlife import Diverged
 from ebmlife.errors import BadInput
-from ebmlife.recipe import Recipe, override
-from ebmlife.trainer import Trainer
+from ebmlife.recipes.schema import Recipe, override
+from ebmlife.runs import build, logging, machine, run
+from ebmlife.storage import checkpoint, contents
+from ebmlife.training.ebm import Trainer
 
 QUIET = Console(quiet=True)
 KINDS = {
@@ -87,8 +89,8 @@ def test_resumed_equals_uninterrupted_bit_for_bit(kind: str, tmp_path: Path) -> 
     run.begin(shortened(recipe, 3), tmp_path / "parts", console=QUIET)
     run.resume(tmp_path / "parts", change=extended(recipe.updates), console=QUIET)
     assert_same(tmp_path / "whole", tmp_path / "parts")
-    logs = [watch.read_log(tmp_path / name / "log.jsonl") for name in ("whole", "parts")]
-    strip = [[{k: v for k, v in line.items() if k not in watch.TIMES} for line in log] for log in logs]
+    logs = [logging.read_log(tmp_path / name / "log.jsonl") for name in ("whole", "parts")]
+    strip = [[{k: v for k, v in line.items() if k not in logging.TIMES} for line in log] for log in logs]
     assert strip[0] == strip[1]
 
 
@@ -100,7 +102,7 @@ def test_going_back_to_an_older_checkpoint_repeats_the_work(tmp_path: Path) -> N
     run.resume(folder, from_update=2, console=QUIET)
     assert checkpoint.updates(folder) == [2, 4, 6]
     assert all(torch.equal(value, first[name]) for name, value in tensors(folder).items())
-    assert [line["update"] for line in watch.read_log(folder / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert [line["update"] for line in logging.read_log(folder / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
@@ -266,7 +268,7 @@ def test_a_run_killed_with_a_log_and_no_checkpoint_yet_begins_again(
         dying.setattr(checkpoint, "save", killed)
         with pytest.raises(MemoryError):
             run.begin(small_digits(), tmp_path / "run", console=QUIET)
-    assert watch.read_log(tmp_path / "run" / "log.jsonl")
+    assert logging.read_log(tmp_path / "run" / "log.jsonl")
     run.resume(tmp_path / "run", console=QUIET)
     assert_same(tmp_path / "whole", tmp_path / "run")
 
@@ -376,7 +378,7 @@ def test_killed_at_random_moments_and_resumed_gives_the_same_bits(tmp_path: Path
 
 
 def _logged(folder: Path) -> int:
-    return len(watch.read_log(folder / "log.jsonl")) if (folder / "log.jsonl").exists() else 0
+    return len(logging.read_log(folder / "log.jsonl")) if (folder / "log.jsonl").exists() else 0
 
 
 def _wait_for_progress(process: subprocess.Popen[bytes], folder: Path, before: int) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from ebmlife.schedule import GAMMA_ANNEAL, Falling, Phase, Piecewise, constant, parse
+from ebmlife.sampling.schedule import GAMMA_ANNEAL, Falling, Phase, Piecewise, constant, parse
 
 
 def test_gamma_anneal_is_the_papers() -> None:

@@ -10,13 +10,14 @@ import torch
 from conftest import small_digits
 from test_cli import words, works
 
-from ebmlife import build, pictures, run
-from ebmlife.chains import Persistent
 from ebmlife.data import digits
 from ebmlife.exam import score_samples
 from ebmlife.exam.digits import digits_classifier
-from ebmlife.model import Model
-from ebmlife.randomness import mixed
+from ebmlife.plots import pictures
+from ebmlife.runs import build, run
+from ebmlife.runs.model import Model
+from ebmlife.sampling.rng import mixed
+from ebmlife.training.chains import Persistent
 
 # Constants, no draws of a command: weights before those of the checkpoint are put in, and how the digits are split.
 CONSTANT = {mixed(0, "weights"), mixed(0, "digits split")}

@@ -7,11 +7,11 @@ import torch
 from test_chains import ALL, ENERGY, copied
 from torch import Tensor
 
-from ebmlife import shards
-from ebmlife.chains import Chains
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.errors import BadInput
-from ebmlife.randomness import Streams
+from ebmlife.runs import shards
+from ebmlife.sampling.rng import Streams
+from ebmlife.training.chains import Chains
 
 
 @pytest.mark.parametrize("kind", ALL)

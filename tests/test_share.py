@@ -12,18 +12,19 @@ import torch
 from conftest import small_digits
 from rich.console import Console
 
-from ebmlife import load, results, run
+from ebmlife import load
 from ebmlife.cli import main
 from ebmlife.errors import BadInput
-from ebmlife.hub import HuggingFace, LocalHub, parse
-from ebmlife.share import push
+from ebmlife.runs import run, scores
+from ebmlife.runs.hub import HuggingFace, LocalHub, parse
+from ebmlife.sharing.push import push
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "digits"
     run.begin(small_digits(), folder, console=Console(quiet=True))
-    results.record(folder, "ebmlife fid --n 200 --steps 60", {"fd_digits_200": 12.345})
+    scores.record(folder, "ebmlife fid --n 200 --steps 60", {"fd_digits_200": 12.345})
     return folder
 
 

@@ -14,15 +14,16 @@ from test_cli import tree
 from test_torchrun import on_two
 from torch import Tensor, nn
 
-from ebmlife import checkpoint, run
 from ebmlife.attacks import Record, Threat, evaluate
 from ebmlife.cli import main
 from ebmlife.distributed import ALONE, Ranks
-from ebmlife.energy import Energy, gaussian
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, life_cycle
-from ebmlife.exam.life_cycle import Slope
-from ebmlife.longwalk import long_walk
+from ebmlife.exam.cycle import Slope
+from ebmlife.runs import run
+from ebmlife.sampling.energy import Energy, gaussian
+from ebmlife.sampling.long_run import long_walk
+from ebmlife.storage import checkpoint
 
 EXAM = ["--steps", "20", "--chains", "8", "--batch", "3"]
 ATTACK = [

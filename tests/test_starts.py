@@ -4,11 +4,11 @@ from torch import nn
 
 from ebmlife import langevin
 from ebmlife.data import digits
-from ebmlife.energy import gaussian
 from ebmlife.errors import BadInput
 from ebmlife.nets import SNGANGenerator
-from ebmlife.randomness import normal
-from ebmlife.starts import Augmented, Coarse, FromData, FromGenerator, Shrunk, Uniform, Walked
+from ebmlife.sampling.energy import gaussian
+from ebmlife.sampling.rng import normal
+from ebmlife.training.starts import Augmented, Coarse, FromData, FromGenerator, Shrunk, Uniform, Walked
 
 
 def test_uniform_fills_the_cube(rng: torch.Generator) -> None:

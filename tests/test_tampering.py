@@ -14,10 +14,12 @@ from test_run import tensors
 from torch import Tensor
 from torture.tampering import Change, tampered
 
-from ebmlife import attacks, build, checkpoint, run, watch
+from ebmlife import attacks
 from ebmlife.attacks.record import Record
 from ebmlife.errors import BadInput
-from ebmlife.longwalk import Snapshots, long_walk
+from ebmlife.runs import build, logging, run
+from ebmlife.sampling.long_run import Snapshots, long_walk
+from ebmlife.storage import checkpoint
 
 QUIET = Console(quiet=True)
 CASES = 150  # of thousands, for each kind of checkpoint
@@ -64,7 +66,7 @@ def assert_refused_or_alike(
 def test_a_tampered_run(changes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run.begin(small_digits(updates="2", **changes), tmp_path / "run", console=QUIET)
     monkeypatch.setattr(run, "_watchers", lambda *_: [])  # boards and pictures take longer than the rest
-    monkeypatch.setattr(watch.Pictures, "draw", lambda *_: None)
+    monkeypatch.setattr(logging.Pictures, "draw", lambda *_: None)
 
     def use(folder: Path) -> dict[str, Tensor]:
         run.resume(folder, change=lambda recipe: recipe.model_copy(update={"updates": 3}), console=QUIET)
@@ -127,7 +129,7 @@ def test_a_damaged_part_of_an_attack_is_set_aside_and_said(
     x = torch.linspace(-0.5, 0.5, 12).view(6, 1, 1, 2)
     options: dict[str, Any] = {"threat": "linf:8/255", "steps": 2, "group": 2, "save_every": 0}
     right = attacks.evaluate(_Linear(), x, torch.zeros(6).long(), **options)
-    monkeypatch.setattr("ebmlife.attacks.storage.Storage.finish", _killed)
+    monkeypatch.setattr("ebmlife.attacks.workspace.Storage.finish", _killed)
     with pytest.raises(MemoryError):
         attacks.evaluate(_Linear(), x, torch.zeros(6).long(), folder=tmp_path / "a", **options)
     part = tmp_path / "a" / "parts" / "000001"

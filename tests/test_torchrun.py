@@ -18,11 +18,12 @@ from rich.console import Console
 from safetensors.torch import load_file
 from test_run import assert_same
 
-from ebmlife import build, checkpoint, run, watch
 from ebmlife.cli import main
 from ebmlife.data import digits
 from ebmlife.distributed import ALONE, Ranks
 from ebmlife.exam import score_samples
+from ebmlife.runs import build, logging, run
+from ebmlife.storage import checkpoint
 
 QUIET = Console(quiet=True)
 FIELDS = [
@@ -57,7 +58,7 @@ def test_the_first_rank_alone_speaks(tmp_path: Path) -> None:
     assert first[0] == second[0] == 0
     assert f"done: 2 updates in {place}" in " ".join(first[1].split())
     assert second[1:] == ("", "")
-    log = watch.read_log(place / "log.jsonl")
+    log = logging.read_log(place / "log.jsonl")
     assert [line["update"] for line in log] == [1, 2]
     assert all(line["data_seconds"] > 0 for line in log)
     assert len([*(place / "tensorboard").iterdir()]) == 1
@@ -168,7 +169,7 @@ def test_a_killed_rank_is_started_again_and_nobody_is_needed(tmp_path: Path) -> 
     assert_same(whole, folder)
     name = Path("checkpoints") / "000000060" / "rank-1" / "tensors.safetensors"
     assert (folder / name).read_bytes() == (whole / name).read_bytes()
-    assert [line["update"] for line in watch.read_log(folder / "log.jsonl")] == [*range(1, 61)]
+    assert [line["update"] for line in logging.read_log(folder / "log.jsonl")] == [*range(1, 61)]
 
 
 def _rank_1_of(torchrun: int) -> int:
@@ -198,4 +199,4 @@ def test_a_signal_to_one_rank_saves_and_stops_all(tmp_path: Path) -> None:
     assert first[0] == second[0] == 0
     update = checkpoint.updates(tmp_path / "run")[-1]
     assert f"stopped and saved at update {update}" in first[1]
-    assert watch.read_log(tmp_path / "run" / "log.jsonl")[-1]["update"] == update
+    assert logging.read_log(tmp_path / "run" / "log.jsonl")[-1]["update"] == update

@@ -5,17 +5,17 @@ import torch
 from conftest import small_digits
 from torch import Tensor, nn
 
-from ebmlife import build
-from ebmlife.chains import Fresh, Negatives, Persistent
 from ebmlife.data import Batches, InMemory
-from ebmlife.energy import Energy, tempered
 from ebmlife.errors import Diverged
-from ebmlife.langevin import Info, Walk
-from ebmlife.learner import Learner
-from ebmlife.randomness import Streams, normal
-from ebmlife.schedule import Phase, Piecewise, constant
-from ebmlife.starts import FromData, FromGenerator
-from ebmlife.trainer import Trainer, reconstruction
+from ebmlife.runs import build
+from ebmlife.sampling.energy import Energy, tempered
+from ebmlife.sampling.loop import Info, Walk
+from ebmlife.sampling.rng import Streams, normal
+from ebmlife.sampling.schedule import Phase, Piecewise, constant
+from ebmlife.training.chains import Fresh, Negatives, Persistent
+from ebmlife.training.ebm import Trainer, reconstruction
+from ebmlife.training.learner import Learner
+from ebmlife.training.starts import FromData, FromGenerator
 
 
 class Table(nn.Module):

@@ -15,11 +15,13 @@ from conftest import small, small_digits
 from rich.console import Console
 from test_cli import Capture, fails, words, works
 
-from ebmlife import build, checkpoint, load, run
-from ebmlife.calls import NOTHING, Trust
+from ebmlife import load
 from ebmlife.errors import BadInput
-from ebmlife.recipe import part
-from ebmlife.share import push
+from ebmlife.recipes.schema import part
+from ebmlife.runs import build, run
+from ebmlife.runs.user_code import NOTHING, Trust
+from ebmlife.sharing.push import push
+from ebmlife.storage import checkpoint
 
 QUIET = Console(quiet=True)
 CALL = "evil_code:make"

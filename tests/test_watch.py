@@ -9,9 +9,9 @@ from conftest import small_digits
 from rich.console import Console
 from torch import Tensor
 
-from ebmlife import build, watch
-from ebmlife.chains import Chains, Maturing
-from ebmlife.trainer import Figures
+from ebmlife.runs import build, logging
+from ebmlife.training.chains import Chains, Maturing
+from ebmlife.training.ebm import Figures
 
 
 def figures(update: int, data_seconds: float = 0.0) -> Figures:
@@ -34,10 +34,10 @@ def chains() -> Chains:
 
 
 def test_the_log_holds_the_figures_the_speed_and_the_ages(tmp_path: Path, chains: Chains) -> None:
-    log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
+    log = logging.Log(tmp_path / "log.jsonl", chains, after=0)
     for update in (1, 2):
         log(figures(update))
-    lines = watch.read_log(tmp_path / "log.jsonl")  # before it is closed: a run is read while it trains
+    lines = logging.read_log(tmp_path / "log.jsonl")  # before it is closed: a run is read while it trains
     log.close()
     assert [line["update"] for line in lines] == [1, 2]
     assert lines[0]["energy_difference"] == -1.5
@@ -52,11 +52,11 @@ def test_a_log_that_goes_on_drops_what_is_done_again_and_a_torn_line(tmp_path: P
     file = tmp_path / "log.jsonl"
     lines = [json.dumps({"update": update, "gradient": 0.1}) for update in (1, 2, 3, 4)]
     file.write_text("\n".join([*lines, '{"update": 5, "grad']))
-    log = watch.Log(file, chains, after=2)
-    assert [line["update"] for line in watch.read_log(file)] == [1, 2]
+    log = logging.Log(file, chains, after=2)
+    assert [line["update"] for line in logging.read_log(file)] == [1, 2]
     log(figures(3))
     log.close()
-    assert [line["update"] for line in watch.read_log(file)] == [1, 2, 3]
+    assert [line["update"] for line in logging.read_log(file)] == [1, 2, 3]
     assert file.read_text().splitlines()[:2] == lines[:2]
     assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
 
@@ -64,21 +64,21 @@ def test_a_log_that_goes_on_drops_what_is_done_again_and_a_torn_line(tmp_path: P
 def test_reading_a_log_leaves_out_a_torn_last_line(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_text('{"update": 1}\n{"update": 2}\n{"upda')
-    assert watch.read_log(file) == [{"update": 1}, {"update": 2}]
+    assert logging.read_log(file) == [{"update": 1}, {"update": 2}]
     file.write_text("")
-    assert watch.read_log(file) == []
+    assert logging.read_log(file) == []
 
 
 def test_ages_are_of_the_bank_if_there_is_one(chains: Chains) -> None:
-    assert watch.ages(chains) == {"age_mean": 0.4, "age_max": 1.0}
+    assert logging.ages(chains) == {"age_mean": 0.4, "age_max": 1.0}
     fresh = build.training(small_digits(chains__kind="fresh")).trainer.chains
-    assert watch.ages(fresh) == {}
+    assert logging.ages(fresh) == {}
 
 
 def test_the_bar_is_silent_without_a_terminal_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     console, now = Console(file=StringIO(), width=80), [0.0]
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with watch.Bar(done=0, updates=40, console=console) as bar:
+    monkeypatch.setattr(logging, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with logging.Bar(done=0, updates=40, console=console) as bar:
         now[0] = 1.0
         bar(figures(1))
         assert written(console) == ""
@@ -91,21 +91,21 @@ def test_the_bar_is_silent_without_a_terminal_at_first(monkeypatch: pytest.Monke
 def test_a_starving_loader_is_seen(tmp_path: Path, chains: Chains, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each update takes a second, of which it waits 0.6 for its data."""
     console, now = Console(file=StringIO(), width=120), [0.0]
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
-    with watch.Bar(done=0, updates=60, console=console) as bar:
+    monkeypatch.setattr(logging, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = logging.Log(tmp_path / "log.jsonl", chains, after=0)
+    with logging.Bar(done=0, updates=60, console=console) as bar:
         for update in range(1, 61):
             now[0] += 1.0
             log(figures(update, data_seconds=0.6))
             bar(figures(update, data_seconds=0.6))
     log.close()
-    assert {line["data_seconds"] for line in watch.read_log(tmp_path / "log.jsonl")} == {0.6}
+    assert {line["data_seconds"] for line in logging.read_log(tmp_path / "log.jsonl")} == {0.6}
     assert written(console).splitlines()[-1].endswith("1.0/s, 60% waiting for data  5 s left")
 
 
 def test_the_bar_shows_updates_and_energy_difference_on_a_terminal() -> None:
     console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
-    with watch.Bar(done=4, updates=10, console=console) as bar:
+    with logging.Bar(done=4, updates=10, console=console) as bar:
         bar(figures(7))
     assert "7/10" in written(console)
     assert "energy difference -1.500" in written(console)
@@ -123,9 +123,9 @@ def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chain
         drawn.append(name)
         return torch.zeros(4, 1, 8, 8)
 
-    log = watch.Log(tmp_path / "log.jsonl", chains, after=0)
+    log = logging.Log(tmp_path / "log.jsonl", chains, after=0)
     sources = {name: lambda name=name: source(name) for name in ("samples", "bank")}
-    look = watch.Pictures(tmp_path, sources, chains, every=3)
+    look = logging.Pictures(tmp_path, sources, chains, every=3)
     for update in (1, 2):
         log(figures(update))
         look(figures(update))
@@ -142,13 +142,13 @@ def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chain
 
 def test_there_is_no_diagnostic_plot_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("")
-    assert not watch.draw_diagnostics(tmp_path).exists()
+    assert not logging.draw_diagnostics(tmp_path).exists()
 
 
 def test_tensorboard_gets_every_nth_update(tmp_path: Path, chains: Chains) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = watch.Board(tmp_path, chains, every=5, after=0)
+    board = logging.Board(tmp_path, chains, every=5, after=0)
     for update in range(1, 13):
         board(figures(update))
     board.close()
@@ -165,13 +165,13 @@ def test_burn_in_counts_and_arrivals_of_maturing_chains_are_watched(tmp_path: Pa
     trainer = build.training(small_digits(**fields)).trainer
     maturing = trainer.chains
     assert isinstance(maturing, Maturing)
-    log = watch.Log(tmp_path / "log.jsonl", maturing, after=0)
-    board = watch.Board(tmp_path / "board", maturing, every=1, after=0)
-    look = watch.Pictures(tmp_path, {}, maturing, every=10)
+    log = logging.Log(tmp_path / "log.jsonl", maturing, after=0)
+    board = logging.Board(tmp_path / "board", maturing, every=1, after=0)
+    look = logging.Pictures(tmp_path, {}, maturing, every=10)
     trainer.fit(20, after=[log, board, look])
     for file in (log, board):
         file.close()
-    lines = watch.read_log(tmp_path / "log.jsonl")
+    lines = logging.read_log(tmp_path / "log.jsonl")
     arrived = [line["arrived"] for line in lines]
     assert arrived == sorted(arrived)
     assert arrived[-1] == maturing.arrived > 0
@@ -209,14 +209,14 @@ def test_a_damaged_line_hides_no_other(bad: bytes, tmp_path: Path, chains: Chain
     file, texts = tmp_path / "log.jsonl", [json.dumps(line).encode() for line in GOOD]
     file.write_bytes(b"\n".join([*texts[:2], bad, *texts[3:], b'{"update": 7, "gra']))
     kept = [GOOD[n] for n in (0, 1, 3, 4, 5)]
-    assert watch.read_log(file) == kept
-    watch.draw_diagnostics(tmp_path)
-    log = watch.Log(file, chains, after=5)
+    assert logging.read_log(file) == kept
+    logging.draw_diagnostics(tmp_path)
+    log = logging.Log(file, chains, after=5)
     log.close()
     assert log.damaged == 1
-    assert watch.read_log(file) == kept[:4]
-    assert (tmp_path / watch.DAMAGED_LOG).read_bytes() == bad + b"\n"
-    log = watch.Log(file, chains, after=5)
+    assert logging.read_log(file) == kept[:4]
+    assert (tmp_path / logging.DAMAGED_LOG).read_bytes() == bad + b"\n"
+    log = logging.Log(file, chains, after=5)
     log.close()
     assert log.damaged == 0
 
@@ -224,9 +224,9 @@ def test_a_damaged_line_hides_no_other(bad: bytes, tmp_path: Path, chains: Chain
 def test_of_two_lines_for_an_update_the_later_one_holds(tmp_path: Path, chains: Chains) -> None:
     file, again = tmp_path / "log.jsonl", {"update": 2, "gradient": 9.0}
     file.write_text("".join(json.dumps(line) + "\n" for line in [*GOOD[:3], again]))
-    assert watch.read_log(file) == [GOOD[0], again, GOOD[2]]
-    watch.draw_diagnostics(tmp_path)  # one line lacks a figure
-    log = watch.Log(file, chains, after=3)
+    assert logging.read_log(file) == [GOOD[0], again, GOOD[2]]
+    logging.draw_diagnostics(tmp_path)  # one line lacks a figure
+    log = logging.Log(file, chains, after=3)
     log.close()
     assert log.damaged == 1
-    assert json.loads((tmp_path / watch.DAMAGED_LOG).read_text()) == GOOD[1]
+    assert json.loads((tmp_path / logging.DAMAGED_LOG).read_text()) == GOOD[1]

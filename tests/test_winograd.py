@@ -6,10 +6,10 @@ import torch
 from numpy.typing import NDArray
 from test_prepare import by_autograd, images, needs_compiler, shaken
 
-from ebmlife.native import Program, winograd
-from ebmlife.native.steps import Kind
-from ebmlife.native.winograd import Filter, four_places_doubling, four_places_halving, three_places
 from ebmlife.nets import SNGANEnergy
+from ebmlife.sampling.native import Program, winograd
+from ebmlife.sampling.native.steps import Kind
+from ebmlife.sampling.native.winograd import Filter, four_places_doubling, four_places_halving, three_places
 
 SOURCE = np.random.default_rng(0).normal(size=16)
 

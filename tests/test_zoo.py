@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import ebmlife
-from ebmlife import places, seeded, zoo
+from ebmlife import seeded
 from ebmlife.cli import main
-from ebmlife.defense import Purifier
+from ebmlife.defense.purifier import Purifier
 from ebmlife.errors import BadInput
 from ebmlife.exam import contrast, diversity, fd_digits, outside
+from ebmlife.runs import locate, zoo
 
 CIFAR10_DIVERSITY = 37.8  # of 2,000 of its training images
 
@@ -78,9 +79,9 @@ def test_a_picture_after_installation(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_what_is_measured_of_it_goes_to_a_folder_of_its_name() -> None:
-    assert places.own("zoo:digits-shortrun") == Path("digits-shortrun")
-    assert places.own("hf:somebody/thing") == Path("thing")
-    assert places.own("runs/a") == Path("runs/a")
+    assert locate.own("zoo:digits-shortrun") == Path("digits-shortrun")
+    assert locate.own("hf:somebody/thing") == Path("thing")
+    assert locate.own("runs/a") == Path("runs/a")
 
 
 def test_an_unknown_one_is_named() -> None:

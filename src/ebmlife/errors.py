@@ -1,7 +1,12 @@
-"""The ways in which ebmlife stops on purpose."""
+"""What people are told: the errors by which ebmlife stops on purpose, and notes that stop nothing."""
 
+import os
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import cache
+
+_LONGEST = 2000  # characters of a line
 
 
 class BadInput(Exception):
@@ -37,3 +42,17 @@ def at_least(minimum: int, section: str, **counts: int) -> None:
     for name, count in counts.items():
         if count < minimum:
             raise BadInput(f"{section}.{name} must be at least {minimum}, got {count}")
+
+
+def shown(text: object) -> str:
+    """The text of a name or a message as one line: control characters, escape codes and undecodable bytes appear as
+    Python would write them in a string, and an endless line is cut."""
+    visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+    return visible if len(visible) <= _LONGEST else f"{visible[:_LONGEST]}..."
+
+
+@cache
+def note(text: str) -> None:
+    """Prints a note that ends nothing, once in a process; of several ranks, the first one speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"note: {shown(text)}", file=sys.stderr, flush=True)

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from ebmlife.defense import DefendedClassifier, Purifier
-from ebmlife.energy import gaussian
-from ebmlife.gradients import Gradient
+from ebmlife.defense.gradients import Gradient
+from ebmlife.defense.purifier import DefendedClassifier, Purifier
+from ebmlife.sampling.energy import gaussian
 
 
 class Linear(nn.Module):

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from attacks.small import Linear, defended, images
 from ebmlife.attacks import Progress, Record, Threat, evaluate, margin
-from ebmlife.attacks.evaluation import settings
+from ebmlife.attacks.pgd import settings
 from ebmlife.attacks.record import NONE
-from ebmlife.defense import DefendedClassifier, Purifier
-from ebmlife.energy import Energy, Score, gaussian, tempered
+from ebmlife.defense.gradients import Bpda, Gradient
+from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.gradients import Bpda, Gradient
+from ebmlife.sampling.energy import Energy, Score, gaussian, tempered
 
 SMALL: dict[str, Any] = {"steps": 4, "replicas": 4, "verify": 12, "evaluations": 2}
 

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from attacks.small import Linear, defended, images
 from ebmlife.attacks import Record, Threat, check_masking, evaluate, gradient_norms, masking
-from ebmlife.defense import DefendedClassifier, Purifier
-from ebmlife.energy import Score, gaussian
+from ebmlife.defense.gradients import Fixed, Full, Transfer
+from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput
-from ebmlife.gradients import Fixed, Full, Transfer
+from ebmlife.sampling.energy import Score, gaussian
 
 SMALL: dict[str, Any] = {"steps": 4, "replicas": 4, "verify": 8, "evaluations": 1}
 

@@ -11,11 +11,12 @@ from PIL import Image
 from rich.console import Console
 from test_run import assert_same
 
-from ebmlife import build, recipes, run
+from ebmlife import recipes
 from ebmlife.data import Batches, Cropped, Dataset, InMemory, folder, huggingface, torchvision, webdataset
 from ebmlife.data.squares import anywhere, centre
 from ebmlife.errors import BadInput
-from ebmlife.recipe import Recipe, override
+from ebmlife.recipes.schema import Recipe, override
+from ebmlife.runs import build, run
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 SIZES = [(9, 14), (16, 9), (10, 10), (9, 30), (12, 11), (25, 13)]  # height, width

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ebmlife.data import Mixture
-from ebmlife.energy import gaussian
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.basins import Landscape, Merge, barriers, basins
 from ebmlife.exam.tree import draw, leaves
+from ebmlife.sampling.energy import gaussian
 
 
 def walls(x: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ebmlife.data import TOYS, Mixture
-from ebmlife.energy import gaussian, tempered
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.density import compare, exact, normalised
+from ebmlife.sampling.energy import gaussian, tempered
 
 
 @pytest.mark.parametrize("name", ["mixture", "rings"])

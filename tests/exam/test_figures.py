@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ebmlife.exam.figures import contrast, diversity, figures_of, outside, variation
+from ebmlife.exam.metrics import contrast, diversity, figures_of, outside, variation
 
 CHECKERS = torch.tensor([[[[1.0, -1.0], [-1.0, 1.0]]]])
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.data import Mixture, digits
-from ebmlife.energy import Energy, Score, gaussian, gradient
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.reference import Features, some_of
+from ebmlife.sampling.energy import Energy, Score, gaussian, gradient
 
 TOY = Mixture()
 

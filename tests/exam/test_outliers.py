@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from ebmlife.energy import gaussian
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.outliers import auroc, detect, strangers
+from ebmlife.sampling.energy import gaussian
 
 
 def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half() -> None:

@@ -2,9 +2,9 @@
 
 import torch
 
-from ebmlife.energy import gaussian
 from ebmlife.exam import LifeCycle, life_cycle
 from ebmlife.exam.portrait import _frames, landmarks, together
+from ebmlife.sampling.energy import gaussian
 
 
 def lived(steps: int) -> LifeCycle:

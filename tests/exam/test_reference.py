@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
-from ebmlife.exam.figures import contrast, outside
+from ebmlife.exam.metrics import contrast, outside
 from ebmlife.exam.reference import PLAIN, Features, Reference, plain, reference, some_of
 
 

@@ -5,13 +5,14 @@ import torch
 from conftest import small_digits
 from rich.console import Console
 
-from ebmlife import build, langevin, run
+from ebmlife import langevin
 from ebmlife.cli import main
 from ebmlife.data import InMemory, digits
 from ebmlife.errors import BadInput
 from ebmlife.exam import score_samples
 from ebmlife.exam.scores import in_batches
-from ebmlife.randomness import Streams, normal
+from ebmlife.runs import build, run
+from ebmlife.sampling.rng import Streams, normal
 
 
 @pytest.fixture

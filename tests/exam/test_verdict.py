@@ -8,7 +8,7 @@ from ebmlife.exam.digits import FEATURES
 from ebmlife.exam.frechet import Moments
 from ebmlife.exam.reference import PLAIN, Reference, reference
 from ebmlife.exam.verdict import CALM, CHANCE, Judgement, judge, late
-from ebmlife.longwalk import log_spaced
+from ebmlife.sampling.long_run import log_spaced
 
 STEPS = [0, 100, 1000, 5000, 20_000, 100_000]
 RANGES = {"distance": (1.0, 2.0), "contrast": (0.5, 0.6), "outside": (0.0, 0.02)}

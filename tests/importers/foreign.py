@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ebmlife.importers.crc32c import crc32c, masked
+from ebmlife.sharing.importers.crc32c import crc32c, masked
 
 Shapes = dict[str, tuple[int, ...]]
 Arrays = dict[str, NDArray[np.float32]]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.errors import BadInput
-from ebmlife.importers import load_authors_tf
+from ebmlife.sharing.importers import load_authors_tf
 
 from . import foreign
 

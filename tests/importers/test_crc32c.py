@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ebmlife.importers.crc32c import crc32c, masked
+from ebmlife.sharing.importers.crc32c import crc32c, masked
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import save_file
 
 from ebmlife.errors import BadInput
-from ebmlife.importers import load_biggan_deep, load_mimicry
-from ebmlife.importers.states import read_state_dict
+from ebmlife.sharing.importers import load_biggan_deep, load_mimicry
+from ebmlife.sharing.importers.states import read_state_dict
 
 from . import foreign
 from .test_authors import generated, some

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ebmlife.errors import BadInput
-from ebmlife.importers.tensorflow import read_checkpoint
+from ebmlife.sharing.importers.tensorflow import read_checkpoint
 
 from .foreign import write_checkpoint
 

@@ -7,11 +7,12 @@ from PIL import Image
 from rich.console import Console
 from torch import Tensor, nn
 
-from ebmlife import build, classifiers, run, watch
 from ebmlife.data import Batches, InMemory, digits
+from ebmlife.defense import classifiers
 from ebmlife.errors import BadInput
-from ebmlife.learner import Learner
-from ebmlife.methods.classifier import ClassifierTrainer, ImpliedEnergy, accuracy
+from ebmlife.runs import build, logging, run
+from ebmlife.training.classifier import ClassifierTrainer, ImpliedEnergy, accuracy
+from ebmlife.training.learner import Learner
 
 QUIET = Console(quiet=True)
 
@@ -58,7 +59,7 @@ def test_the_energy_of_a_classifier_is_minus_the_log_of_its_summed_exponentials(
 
 def test_tests_come_at_their_interval_and_are_of_the_averaged_weights(tmp_path: Path) -> None:
     run.begin(small("digits-classifier", test_every="2"), tmp_path / "run", console=QUIET)
-    lines = watch.read_log(tmp_path / "run" / "log.jsonl")
+    lines = logging.read_log(tmp_path / "run" / "log.jsonl")
     assert [line["test_accuracy"] is not None for line in lines] == [False, True] * 3
     model = build.load(tmp_path / "run")
     assert accuracy(model.net, digits(train=False)) == lines[-1]["test_accuracy"]

@@ -7,8 +7,8 @@ from torch import Tensor
 from ebmlife import recipes
 from ebmlife.data import Batches, InMemory
 from ebmlife.errors import BadInput
-from ebmlife.learner import Learner
-from ebmlife.methods.flow import FlowTrainer, bits, dequantised
+from ebmlife.training.flow import FlowTrainer, bits, dequantised
+from ebmlife.training.learner import Learner
 
 pytest.importorskip("normflows", reason="the extra 'flows' is not installed")
 

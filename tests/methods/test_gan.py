@@ -7,14 +7,14 @@ from rich.console import Console
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ebmlife import build, run
-from ebmlife.calls import Trust
 from ebmlife.data import Batches, InMemory
 from ebmlife.errors import BadInput
-from ebmlife.learner import Learner
-from ebmlife.methods.gan import CriticEnergy, GANTrainer, hinge_loss
 from ebmlife.nets import SNGANDiscriminator
 from ebmlife.nets.sngan import SIZES
+from ebmlife.runs import build, run
+from ebmlife.runs.user_code import Trust
+from ebmlife.training.gan import CriticEnergy, GANTrainer, hinge_loss
+from ebmlife.training.learner import Learner
 
 QUIET = Console(quiet=True)
 

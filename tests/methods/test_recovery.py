@@ -5,10 +5,10 @@ from torch import Tensor, nn
 
 from ebmlife import langevin, recipes, seeded
 from ebmlife.data import Batches, InMemory
-from ebmlife.energy import gradient
 from ebmlife.errors import BadInput
-from ebmlife.learner import Learner
-from ebmlife.methods.recovery import Conditional, Diffusion, LevelNet, LowestEnergy, Progressive, RecoveryTrainer
+from ebmlife.sampling.energy import gradient
+from ebmlife.training.learner import Learner
+from ebmlife.training.recovery import Conditional, Diffusion, LevelNet, LowestEnergy, Progressive, RecoveryTrainer
 
 
 def numbers(diffusion: Diffusion, name: str) -> list[float]:

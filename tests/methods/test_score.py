@@ -4,11 +4,11 @@ from torch import Tensor, nn
 
 from ebmlife import langevin
 from ebmlife.data import Batches, InMemory
-from ebmlife.energy import curvature, gradient
 from ebmlife.errors import BadInput
-from ebmlife.learner import Learner
-from ebmlife.methods.score import ScoreEnergy, ScoreTrainer, annealed, geometric, score_loss
 from ebmlife.nets import ScoreNet
+from ebmlife.sampling.energy import curvature, gradient
+from ebmlife.training.learner import Learner
+from ebmlife.training.score import ScoreEnergy, ScoreTrainer, annealed, geometric, score_loss
 
 SPREAD = 0.5  # of the Gaussian data below
 

@@ -8,8 +8,8 @@ from conftest import small_digits
 from rich.console import Console
 from test_cli import works
 
-from ebmlife import run as runs
 from ebmlife.report import prepare
+from ebmlife.runs import run as runs
 
 CLASSIFIER = "ebmlife.exam.digits:digits_classifier"
 ATTACK = ["--steps", "2", "--replicas", "2", "--verify", "3", "--evaluations", "2", "--n", "12", "--sweep-k", "0,1,2"]

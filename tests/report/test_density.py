@@ -6,10 +6,11 @@ from conftest import small_digits
 from rich.console import Console
 from safetensors.torch import load_file
 
-from ebmlife import checkpoint, watch
-from ebmlife import run as runs
 from ebmlife.report import density, life
-from ebmlife.run import read_recipe
+from ebmlife.runs import logging
+from ebmlife.runs import run as runs
+from ebmlife.runs.run import read_recipe
+from ebmlife.storage import checkpoint
 
 BURN_IN = 30
 
@@ -34,7 +35,7 @@ def test_every_figure_of_the_walk_has_its_chart(made: Path) -> None:
 
 
 def test_the_burn_in_histogram_counts_every_state(maturing: Path) -> None:
-    histogram, arrivals = density.burn_in(maturing, read_recipe(maturing), watch.read_log(maturing / "log.jsonl"))
+    histogram, arrivals = density.burn_in(maturing, read_recipe(maturing), logging.read_log(maturing / "log.jsonl"))
     ages = load_file(checkpoint.path(maturing, 10) / "tensors.safetensors")["trainer/chains/burn_in/age"].numpy()
     assert len(ages) == BURN_IN
     assert list(histogram.lines[0].values) == np.bincount(ages.astype(int), minlength=4).tolist()

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 from conftest import small_digits
 
-from ebmlife import build, results
 from ebmlife.errors import BadInput
-from ebmlife.model import Model
 from ebmlife.report import facts, prepare
-from ebmlife.report.gather import gather
+from ebmlife.report.contents import gather
+from ebmlife.runs import build, scores
+from ebmlife.runs.model import Model
 
 
 def test_a_run_is_gathered_whole(made: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_ages_shown_go_from_birth_to_the_end(made: Path) -> None:
 
 
 def test_figures_that_were_measured_are_shown_by_their_command(run: Path) -> None:
-    results.record(run, "ebmlife fid tiny --n 500", {"fd_digits_500": 1.5})
+    scores.record(run, "ebmlife fid tiny --n 500", {"fd_digits_500": 1.5})
     assert gather(run).results == {"ebmlife fid tiny --n 500": {"fd_digits_500": 1.5}}
 
 

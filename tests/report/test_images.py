@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ebmlife.pictures import to_uint8
+from ebmlife.plots.pictures import to_uint8
 from ebmlife.report.images import scattered, sheet
 
 

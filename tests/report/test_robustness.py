@@ -3,7 +3,7 @@ from pathlib import Path
 
 from ebmlife.attacks import Examples, Record, masking
 from ebmlife.report import page, robustness
-from ebmlife.report.gather import gather
+from ebmlife.report.contents import gather
 
 NAME = "digits_classifier-linf-30-255"
 

@@ -7,12 +7,13 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from ebmlife import build, recipes
-from ebmlife import run as runs
+from ebmlife import recipes
 from ebmlife.data import TOYS
 from ebmlife.exam.density import compare
-from ebmlife.recipe import override
+from ebmlife.recipes.schema import override
 from ebmlife.report import surfaces
+from ebmlife.runs import build
+from ebmlife.runs import run as runs
 
 FIELDS = {"updates": "3", "batch": "16", "langevin.steps": "2", "chains.size": "50", "net.width": "8", "workers": "0"}
 

@@ -109,7 +109,7 @@ def _watch(within: Path, reached: Callable[[int, str], None]) -> None:
     """Calls `reached(number, what)` before each operation that changes files inside `within`."""
     import safetensors.torch
 
-    from ebmlife import files
+    from ebmlife.storage import atomic
 
     number = count()
 
@@ -135,6 +135,6 @@ def _watch(within: Path, reached: Callable[[int, str], None]) -> None:
         setattr(module, name, wrapped)
 
     before(os, "fsync", 0)
-    before(files, "_exchange", 0)
+    before(atomic, "_exchange", 0)
     before(safetensors.torch, "serialize_file", 1)
     sys.addaudithook(hook)

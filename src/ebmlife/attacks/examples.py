@@ -10,11 +10,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ebmlife import regular
 from ebmlife.attacks.record import Record
-from ebmlife.defense import DefendedClassifier
+from ebmlife.defense.purifier import DefendedClassifier
 from ebmlife.errors import BadInput
-from ebmlife.files import whole
+from ebmlife.storage import regular
+from ebmlife.storage.atomic import whole
 
 
 @dataclass(frozen=True)

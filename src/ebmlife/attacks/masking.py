@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ebmlife import regular
-from ebmlife.attacks import checks
-from ebmlife.attacks.evaluation import evaluate
+from ebmlife.attacks import validation
 from ebmlife.attacks.losses import cross_entropy
+from ebmlife.attacks.pgd import evaluate
 from ebmlife.attacks.record import Record
 from ebmlife.attacks.shares import Share
 from ebmlife.attacks.threat import Threat
-from ebmlife.defense import DefendedClassifier
-from ebmlife.files import whole
-from ebmlife.gradients import Fixed, Full, Smooth, Transfer, through
-from ebmlife.randomness import mixed
+from ebmlife.defense.gradients import Fixed, Full, Smooth, Transfer, through
+from ebmlife.defense.purifier import DefendedClassifier
+from ebmlife.sampling.rng import mixed
+from ebmlife.storage import regular
+from ebmlife.storage.atomic import whole
 
 _FILE, _TITLE = "checks.txt", "masking of "
 _STEADY = 1e4  # a gradient that grows or shrinks along the chain by more than this is no guide
@@ -69,7 +69,7 @@ def check_masking(
 ) -> list[Check]:
     """Attacks again with other radii, more steps, more replicas and no knowledge of the defence, and looks at the
     gradient's way back along the chain; each check says pass or fail and why."""
-    checks.masking(robust, x)
+    validation.masking(robust, x)
     threat = Threat.of(threat)
     replicas = robust.replicas if replicas is None else replicas
     base = {"threat": threat, "steps": steps, "replicas": replicas, "verify": verify}

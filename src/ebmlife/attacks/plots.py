@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from ebmlife import pictures
 from ebmlife.attacks.record import Record
+from ebmlife.plots import pictures
 
 
 def plot_steps(records: dict[str, Record]) -> Image.Image:

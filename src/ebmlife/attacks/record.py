@@ -8,10 +8,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ebmlife import checkpoint, contents
 from ebmlife.attacks.shares import Share
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
+from ebmlife.storage import checkpoint, contents
 
 _ATTACKED = ("images", "threat", "radius")
 _WALKED = ("model", "langevin_step_size", "langevin_clip", "average")

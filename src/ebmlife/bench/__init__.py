@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from ebmlife.bench import writing
-from ebmlife.bench.contestants import CASES, contestants, update_contestants
 from ebmlife.bench.measuring import flops, growth, measure
-from ebmlife.notes import shown
+from ebmlife.bench.rivals import CASES, contestants, update_contestants
+from ebmlife.errors import shown
 
 
 def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0.5) -> None:

@@ -10,10 +10,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ebmlife import pictures
 from ebmlife.bench.measuring import Growth, Result, matrix_rate
-from ebmlife.files import whole
-from ebmlife.prepare import has_bf16
+from ebmlife.plots import pictures
+from ebmlife.sampling.fast import has_bf16
+from ebmlife.storage.atomic import whole
 
 _COLUMNS = ("case", "batch", "contestant", "x plain", "rounds", "of f32", "of bf16", "noise")
 

@@ -22,10 +22,9 @@ from ebmlife.cli import (
 )
 from ebmlife.cli.parsing import Parser, adder, changed_fields, trusted, unknown
 from ebmlife.distributed import ALONE, Ranks, join
-from ebmlife.errors import BadInput, Diverged, Lost, nearest
-from ebmlife.files import without_temporary_names
-from ebmlife.interrupts import handled
-from ebmlife.notes import shown
+from ebmlife.errors import BadInput, Diverged, Lost, nearest, shown
+from ebmlife.storage.atomic import without_temporary_names
+from ebmlife.storage.ctrl_c import handled
 
 _NOT_OPTIONS = ("command", "takes_fields", "shared", "run", "folder", "name", "files", "folders", "target")
 _GROUPS = (

@@ -14,19 +14,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from torch import Tensor, nn
 
-from ebmlife import attacks, classifiers, pictures, places
+from ebmlife import attacks
+from ebmlife.attacks import pgd, validation
 from ebmlife.attacks.threat import Threat, length
 from ebmlife.cli import images
 from ebmlife.cli.defending import add_model_options, load_model, make_purifier
 from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weights
-from ebmlife.defense import AVERAGES, DefendedClassifier
+from ebmlife.defense import classifiers
+from ebmlife.defense.gradients import Fixed, Gradient, Smooth, Transfer, attacked_through, find
+from ebmlife.defense.purifier import AVERAGES, DefendedClassifier
 from ebmlife.distributed import Ranks
-from ebmlife.errors import BadInput
-from ebmlife.evaluated import Images
-from ebmlife.files import whole
-from ebmlife.gradients import Fixed, Gradient, Smooth, Transfer, attacked_through, find
-from ebmlife.notes import shown
-from ebmlife.randomness import mixed
+from ebmlife.errors import BadInput, shown
+from ebmlife.plots import pictures
+from ebmlife.runs import locate
+from ebmlife.runs.evaluated import Images
+from ebmlife.sampling.rng import mixed
+from ebmlife.storage.atomic import whole
 
 UNDEFENDED = "undefended"
 AUTHORS_IMAGENET = "probabilities"  # what the paper's authors average of their classifier of ImageNet
@@ -132,13 +135,12 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         }
         attacked: dict[str, nn.Module] = {UNDEFENDED: classifier, **defences}
         settings = {  # of all of them before hours go into the first
-            name: attacks.evaluation.settings(model, x, y, folder=out / name, **plan.attack)
-            for name, model in attacked.items()
+            name: pgd.settings(model, x, y, folder=out / name, **plan.attack) for name, model in attacked.items()
         }
         _earlier(out, settings)
         suspect = _suspect(defences)
         if options.masking:
-            attacks.checks.masking(defences[suspect], x)
+            validation.masking(defences[suspect], x)
     for line in (*attacks.record.notes(settings.values()), *([noted] if noted else [])) if ranks.first else ():
         print(line)
     evaluate = partial(_watched, x=x, y=y, plan=plan, out=out, ranks=ranks)
@@ -190,7 +192,7 @@ def _average(options: argparse.Namespace, classifier: nn.Module, x: Tensor) -> s
     """The authors' classifier of CIFAR-10 gives logits, that of ImageNet probabilities: they average what they have."""
     if options.average is not None:
         return str(options.average)
-    of_imagenet = options.as_authors and attacks.checks.classes(classifier, x) == _IMAGENET
+    of_imagenet = options.as_authors and validation.classes(classifier, x) == _IMAGENET
     return AUTHORS_IMAGENET if of_imagenet else AVERAGES[0]
 
 
@@ -200,7 +202,7 @@ def _folder(options: argparse.Namespace, plan: _Plan, average: str) -> Path:
     name = f"{classifier}-{plan.attack['threat']}"
     name += "" if average == AVERAGES[0] else f"-{average}"
     name += "-raw" if raw_weights(options) else ""
-    return places.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", name)
+    return locate.own(options.folder) / "attacks" / re.sub(r"[^\w.]+", "-", name)
 
 
 def _test_images(chosen: Images, n: int | None) -> tuple[Tensor, Tensor]:
@@ -215,7 +217,7 @@ def _test_images(chosen: Images, n: int | None) -> tuple[Tensor, Tensor]:
 
 def _check_classes(data: str, classifier: nn.Module, x: Tensor) -> None:
     """A label means the same to the data and to a classifier of as many classes, as far as can be known."""
-    classes = attacks.checks.classes(classifier, x)
+    classes = validation.classes(classifier, x)
     if classes != _CLASSES.get(data, classes):
         raise BadInput(
             f"the classifier has {classes} classes, and {data} has {_CLASSES[data]}; give one that learned {data}"

@@ -10,18 +10,20 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from ebmlife import build, checkpoint, fingerprint, pictures, places
 from ebmlife.cli import images as evaluated
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.data import images
 from ebmlife.data.dataset import from_bytes
-from ebmlife.data.folder import decode
-from ebmlife.defense import Purifier
-from ebmlife.errors import BadInput
-from ebmlife.files import can_be_made, whole
-from ebmlife.model import Model
-from ebmlife.notes import shown
-from ebmlife.randomness import mixed
+from ebmlife.data.folders import decode
+from ebmlife.defense.purifier import Purifier
+from ebmlife.errors import BadInput, shown
+from ebmlife.plots import pictures
+from ebmlife.runs import build, locate
+from ebmlife.runs.model import Model
+from ebmlife.sampling import fingerprint
+from ebmlife.sampling.rng import mixed
+from ebmlife.storage import checkpoint
+from ebmlife.storage.atomic import can_be_made, whole
 
 _STRIP = 16  # images of a strip
 _IMAGES = 16  # of a data set, where no number is asked for
@@ -84,7 +86,7 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
             pictures.image(image).save(unfinished / name)
         if options.strip:
             _strip(purifier, x[:_STRIP], seeds[:_STRIP]).save(unfinished / "strip.png")
-        at = checkpoint.choose(places.find(options.folder, update=options.update), options.update)
+        at = checkpoint.choose(locate.find(options.folder, update=options.update), options.update)
         told = {"recipe_hash": model.recipe.hash, "update": at, "steps": purifier.steps, "seed": options.seed, **about}
         (unfinished / "purified.json").write_text(json.dumps(told, indent=1))
     print(f"{len(x)} images after {purifier.steps} Langevin steps: {shown(options.out)}")

@@ -8,17 +8,17 @@ from typing import cast
 
 from torch import Tensor
 
-from ebmlife import data, pictures
-from ebmlife.energy import Energy, is_energy
-from ebmlife.errors import BadInput, Diverged
+from ebmlife import data
+from ebmlife.errors import BadInput, Diverged, shown
 from ebmlife.exam import LifeCycle, tree
 from ebmlife.exam.basins import MOST, basins
 from ebmlife.exam.outliers import detect
 from ebmlife.exam.reference import some_of
-from ebmlife.files import whole
-from ebmlife.notes import shown
-from ebmlife.randomness import generator
-from ebmlife.subjects import Subject
+from ebmlife.exam.subject import Subject
+from ebmlife.plots import pictures
+from ebmlife.sampling.energy import Energy, is_energy
+from ebmlife.sampling.rng import generator
+from ebmlife.storage.atomic import whole
 
 OUTLIERS = 1000  # data, and as many of each kind that is none
 

@@ -8,13 +8,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ebmlife import build, recipes
-from ebmlife.calls import Trust
+from ebmlife import recipes
+from ebmlife.bench.estimate import Estimate, estimate
+from ebmlife.bench.rates import MEASURED, SHARE, STATED, find_rate, meter, spent
 from ebmlife.cli.parsing import Command, counts
 from ebmlife.errors import BadInput
-from ebmlife.estimate import Estimate, estimate
-from ebmlife.rates import MEASURED, SHARE, STATED, find_rate, meter, spent
-from ebmlife.recipe import EBMRecipe, as_ebm, override
+from ebmlife.recipes.schema import EBMRecipe, as_ebm, override
+from ebmlife.runs import build
+from ebmlife.runs.user_code import Trust
 
 _FID_SAMPLES = 50_000
 _RATE = (

@@ -11,29 +11,21 @@ from typing import Any, cast
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from ebmlife import checkpoint, fingerprint, places
-from ebmlife.claims import claimed
 from ebmlife.cli import energies, images
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.distributed import Ranks
-from ebmlife.energy import Energy
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, shown
 from ebmlife.exam import LifeCycle, life_cycle, record
-from ebmlife.exam.life_cycle import check
-from ebmlife.files import can_be_made, read_json
-from ebmlife.longwalk import Progress
-from ebmlife.notes import shown
-from ebmlife.stopping import signals
-from ebmlife.subjects import (
-    FEATURES,
-    STARTS,
-    Subject,
-    find_classifier,
-    find_features,
-    given,
-    is_function,
-    trained,
-)
+from ebmlife.exam.cycle import check
+from ebmlife.exam.subject import FEATURES, STARTS, Subject, find_classifier, find_features, given, is_function, trained
+from ebmlife.runs import locate
+from ebmlife.sampling import fingerprint
+from ebmlife.sampling.energy import Energy
+from ebmlife.sampling.long_run import Progress
+from ebmlife.storage import checkpoint
+from ebmlife.storage.atomic import can_be_made, read_json
+from ebmlife.storage.claims import claimed
+from ebmlife.storage.interrupt import signals
 
 _ROWS = 12  # of the printed table
 _CHAINS = 64
@@ -166,7 +158,7 @@ def _say_who_rests(chains: int, batch: int, ranks: Ranks) -> None:
 def _folder(options: argparse.Namespace) -> Path:
     if options.out is None and is_function(options.target):
         raise BadInput(f"--out is needed: {options.target} has no folder of its own")
-    return places.own(options.target) / "exam" if options.out is None else options.out
+    return locate.own(options.target) / "exam" if options.out is None else options.out
 
 
 def _subject(options: argparse.Namespace, changes: dict[str, str]) -> Subject:

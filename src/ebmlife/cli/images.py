@@ -4,8 +4,8 @@ import argparse
 from shlex import quote
 
 from ebmlife.errors import BadInput
-from ebmlife.evaluated import Images, choose
-from ebmlife.model import Model
+from ebmlife.runs.evaluated import Images, choose
+from ebmlife.runs.model import Model
 
 _SPLIT = "choose others with --split test"
 _ADVICE = {  # by the kind of the training data

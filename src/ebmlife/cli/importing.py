@@ -5,19 +5,19 @@ from pathlib import Path
 
 from torch import nn
 
-from ebmlife import build, recipes
-from ebmlife.classifiers import write_authors_wrn
+from ebmlife import recipes
 from ebmlife.cli.parsing import Command
-from ebmlife.errors import BadInput
-from ebmlife.importers import load
-from ebmlife.importers.kinds import Imported
-from ebmlife.kinds import Kinds
+from ebmlife.defense.classifiers import write_authors_wrn
+from ebmlife.errors import BadInput, shown
 from ebmlife.nets import AuthorsWideResNet
-from ebmlife.notes import shown
-from ebmlife.prior import FixedPrior
-from ebmlife.recipe import EBMRecipe, Part, as_ebm, override, part
-from ebmlife.sections import Prior
-from ebmlife.weights import write_weights
+from ebmlife.recipes.options import Kinds
+from ebmlife.recipes.schema import EBMRecipe, Part, as_ebm, override, part
+from ebmlife.recipes.sections import Prior
+from ebmlife.runs import build
+from ebmlife.runs.export import write_weights
+from ebmlife.runs.prior import FixedPrior
+from ebmlife.sharing.importers import load
+from ebmlife.sharing.importers.formats import Imported
 
 _RECIPES = {  # whose networks have these sizes
     "ebm-sngan32": "cifar10-shortrun",

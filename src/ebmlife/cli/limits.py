@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ebmlife.errors import BadInput
-from ebmlife.sections import LARGEST
+from ebmlife.recipes.sections import LARGEST
 
 # What torch and numpy say, as RuntimeError or ValueError, of tensors that cannot be.
 _NO_ROOM = (

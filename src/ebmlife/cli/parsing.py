@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
-from ebmlife.calls import Trust, is_call
 from ebmlife.errors import BadInput
-from ebmlife.sections import LARGEST
+from ebmlife.recipes.sections import LARGEST
+from ebmlife.runs.user_code import Trust, is_call
 
 Run = Callable[[argparse.Namespace, dict[str, str]], int]  # options, changed fields of the recipe -> exit code
 _TRUST = "a function that the loaded model may call as its generator; may be repeated"

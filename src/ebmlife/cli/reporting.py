@@ -8,25 +8,26 @@ from shlex import quote
 import torch
 from PIL import Image
 
-from ebmlife import attacks, build, classifiers, places
+from ebmlife.attacks import validation
 from ebmlife.cli.defending import load_model
 from ebmlife.cli.examining import bar
 from ebmlife.cli.parsing import Command
-from ebmlife.errors import BadInput
-from ebmlife.files import can_be_made
-from ebmlife.model import Model
-from ebmlife.notes import shown
-from ebmlife.pictures import image
+from ebmlife.defense import classifiers
+from ebmlife.errors import BadInput, shown
+from ebmlife.plots.pictures import image
 from ebmlife.report import robustness
+from ebmlife.report.contents import gather
 from ebmlife.report.desk import Desk
 from ebmlife.report.facts import class_names
-from ebmlife.report.gather import gather
 from ebmlife.report.images import embedded
 from ebmlife.report.server import PageServer
 from ebmlife.report.trial import Defence
 from ebmlife.report.uploads import LIMITS, Form
 from ebmlife.report.writing import prepare, write
-from ebmlife.stopping import signals
+from ebmlife.runs import build, locate
+from ebmlife.runs.model import Model
+from ebmlife.storage.atomic import can_be_made
+from ebmlife.storage.interrupt import signals
 
 _EXAMPLES = 8  # images of the data that can be tried
 
@@ -78,7 +79,7 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _out(options: argparse.Namespace) -> Path:
     if options.out is None and len(options.folders) > 1:
         raise BadInput("--out is needed for the page of several runs, such as --out report.html")
-    out: Path = options.out or places.own(options.folders[0]) / "report.html"
+    out: Path = options.out or locate.own(options.folders[0]) / "report.html"
     if out.suffix != ".html" or out.is_dir():
         raise BadInput(f"--out {out}: the page is a file that ends in .html")
     can_be_made(out.parent)
@@ -105,7 +106,7 @@ def _desk(options: argparse.Namespace) -> Desk:
     model = load_model(options)
     recipe, walk = model.recipe, model.recipe.langevin
     classifier = classifiers.find(options.classifier, trust=options.trust).to(model.device)
-    attacks.checks.classes(classifier, torch.zeros(1, *model.shape, device=model.device))
+    validation.classes(classifier, torch.zeros(1, *model.shape, device=model.device))
     defence = Defence(
         model.energy, walk.step_size, walk.clip, model.shape, model.device, classifier, class_names(recipe)
     )
@@ -132,7 +133,7 @@ def _radius(folder: str) -> int:
     """That of the run's first linf attack, or 8."""
     found = (
         attack.settings
-        for attack in robustness.read(places.own(folder))
+        for attack in robustness.read(locate.own(folder))
         if attack.settings["threat"].startswith("linf")
     )
     radii = [round(255 * settings["radius"]) for settings in found]

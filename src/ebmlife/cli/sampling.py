@@ -11,15 +11,17 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
-from ebmlife import build, checkpoint, output, pictures, places, results
-from ebmlife.build.splits import ALL
-from ebmlife.cli import images
+from ebmlife.cli import images, output
 from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weights
 from ebmlife.distributed import Ranks
-from ebmlife.evaluated import Images, choose
+from ebmlife.errors import shown
 from ebmlife.exam import score_samples
-from ebmlife.model import Model
-from ebmlife.notes import shown
+from ebmlife.plots import pictures
+from ebmlife.runs import build, locate, scores
+from ebmlife.runs.build.splits import ALL
+from ebmlife.runs.evaluated import Images, choose
+from ebmlife.runs.model import Model
+from ebmlife.storage import checkpoint
 
 
 def register(command: Command) -> None:
@@ -72,7 +74,7 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
         averaged = not raw_weights(options)
         load = partial(build.load, options.folder, averaged=averaged, trust_code=options.trust)
         model = load(update=options.update)
-        place, source = places.own(options.folder), places.find(options.folder, update=options.update)
+        place, source = locate.own(options.folder), locate.find(options.folder, update=options.update)
         chosen = _reference(model, options, changes)
         asked = counts(options.steps) if options.steps else None
     n = (2000 if model.recipe.data.kind == "digits" else 5000) if options.n is None else options.n
@@ -92,9 +94,9 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     elif ranks.first:
         at = f" --update {checkpoint.choose(source, options.update)}{'' if averaged else ' --raw'}"
         at += images.words(options, changes)
-        for steps, scores in found.items():
+        for steps, measured in found.items():
             command = f"ebmlife fid --n {n} --steps {steps} --seed {options.seed}{at}"
-            results.record(place, command, scores, evaluated_on=chosen.about)
+            scores.record(place, command, measured, evaluated_on=chosen.about)
         print(f"compared with: {chosen}")
         _show_ages(found, model, place, seed=options.seed)
     return 0

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from ebmlife.cli.parsing import Command
-from ebmlife.notes import shown
-from ebmlife.share import push
+from ebmlife.errors import shown
+from ebmlife.sharing.push import push
 
 
 def register(command: Command) -> None:

@@ -6,14 +6,15 @@ from shlex import quote
 
 from rich.console import Console
 
-from ebmlife import build, recipes, run
+from ebmlife import recipes
+from ebmlife.cli.demo import demo
 from ebmlife.cli.parsing import Command
-from ebmlife.demo import demo
 from ebmlife.distributed import ALONE, Ranks
-from ebmlife.notes import shown
-from ebmlife.recipe import Recipe, override
+from ebmlife.errors import shown
 from ebmlife.recipes.authors import as_authors
-from ebmlife.run import Outcome
+from ebmlife.recipes.schema import Recipe, override
+from ebmlife.runs import build, run
+from ebmlife.runs.run import Outcome
 
 _AS_AUTHORS = "train as the code of the paper's authors does, where its print says otherwise; see docs/paper.md"
 

@@ -1,11 +1,11 @@
 """Data sets: images as float32 (C, H, W) in [-1, 1], toy points of the plane, and endless batches of either."""
 
-from ebmlife.data.cifar10 import cifar10
+from ebmlife.data.cifar import cifar10
 from ebmlife.data.dataset import Batches, Dataset, InMemory
-from ebmlife.data.digits import digits
-from ebmlife.data.download import download
-from ebmlife.data.folder import folder
+from ebmlife.data.fetch import download
+from ebmlife.data.folders import folder
 from ebmlife.data.libraries import huggingface, torchvision
+from ebmlife.data.sklearn_digits import digits
 from ebmlife.data.streamed import Cropped, Streamed
 from ebmlife.data.tars import webdataset
 from ebmlife.data.toys import TOYS, Mixture, Rings, Spirals, Toy, density, toy

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from ebmlife.errors import BadInput
-from ebmlife.randomness import generator
+from ebmlife.sampling.rng import generator
 
 
 class Dataset(Protocol):

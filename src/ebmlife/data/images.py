@@ -10,8 +10,8 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
-from ebmlife import regular
 from ebmlife.errors import BadInput
+from ebmlife.storage import regular
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 PIXELS = 2**26  # of one image, such as 8192x8192: a small file can unpack to gigabytes

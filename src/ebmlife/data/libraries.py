@@ -12,7 +12,7 @@ from ebmlife.data import images
 from ebmlife.data.dataset import Dataset
 from ebmlife.data.streamed import Files, check, images_of
 from ebmlife.errors import BadInput
-from ebmlife.files import located
+from ebmlife.storage.atomic import located
 
 _WITHOUT_CODE = 4  # the first version of `datasets` that runs no script of a data set
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ebmlife import cached, regular
 from ebmlife.data import images
 from ebmlife.data.dataset import Dataset
 from ebmlife.data.scanning import SUFFIXES
 from ebmlife.data.streamed import check, images_of
 from ebmlife.errors import BadInput
-from ebmlife.files import located
+from ebmlife.storage import cache, regular
+from ebmlife.storage.atomic import located
 
 MOST = 100_000  # tars of a pattern
 _RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}")
@@ -114,7 +114,7 @@ def _contents(tar: Path) -> Tensor:
     def make() -> dict[str, Tensor]:
         return {"contents": torch.tensor(_scanned(tar), dtype=torch.int64).reshape(-1, 3)}
 
-    return cached.tensors(f"tars/{digest}", make)["contents"]
+    return cache.tensors(f"tars/{digest}", make)["contents"]
 
 
 def _scanned(tar: Path) -> list[tuple[int, int, int]]:

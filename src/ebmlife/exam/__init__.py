@@ -1,8 +1,8 @@
 """What is measured of a model."""
 
-from ebmlife.exam.figures import contrast, diversity, outside, variation
+from ebmlife.exam.cycle import LifeCycle, life_cycle
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
-from ebmlife.exam.life_cycle import LifeCycle, life_cycle
+from ebmlife.exam.metrics import contrast, diversity, outside, variation
 from ebmlife.exam.reference import Features
 from ebmlife.exam.scores import fd_digits, score_samples
 

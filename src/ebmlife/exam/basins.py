@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.reference import in_parts
-from ebmlife.langevin import langevin
+from ebmlife.sampling.energy import Energy
+from ebmlife.sampling.loop import langevin
 
 POINTS = 17  # of a straight way between two ends, themselves included
 HALVINGS = 5  # of the step size, once descent has arrived: a ReLU network's minima are kinks

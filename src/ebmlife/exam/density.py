@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ebmlife.data import Toy
-from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.reference import in_parts
+from ebmlife.sampling.energy import Energy
 
 HALF = 2.0  # the square [-HALF, HALF]^2 holds all of a toy's mass but 1e-6
 CELLS = 400  # along a side: a cell is 0.01 wide, a quarter of the narrowest toy's deviation

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ebmlife import cached
 from ebmlife.data import digits
 from ebmlife.exam.reference import Features
-from ebmlife.randomness import generator
+from ebmlife.sampling.rng import generator
+from ebmlife.storage import cache
 
 _VERSION = 1  # of the classifier: another one gives other distances
 
@@ -36,7 +36,7 @@ class DigitsClassifier(nn.Module):
 def digits_classifier() -> DigitsClassifier:
     """The classifier, from the cache or trained now: the same weights on the same machine, frozen."""
     classifier = DigitsClassifier()
-    weights = cached.tensors(f"digits-classifier-{_VERSION}", lambda: dict(_trained().state_dict()))
+    weights = cache.tensors(f"digits-classifier-{_VERSION}", lambda: dict(_trained().state_dict()))
     classifier.load_state_dict(weights)
     return classifier.eval().requires_grad_(False)
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from ebmlife import cached
 from ebmlife.errors import BadInput
 from ebmlife.exam.frechet import shortened
-from ebmlife.pictures import to_uint8
+from ebmlife.plots.pictures import to_uint8
+from ebmlife.storage import cache
 
 FEATURES = 2048
 FEWEST = 2048  # images: with fewer than features, a covariance has no full rank and FID no meaning
@@ -97,7 +97,7 @@ def _network(weights: dict[str, Tensor] | None) -> nn.Module:
 
 
 def _weights() -> dict[str, Tensor]:
-    return cached.tensors("inception-2015-12-05", lambda: _carried_by_fid_helper() or _downloaded())
+    return cache.tensors("inception-2015-12-05", lambda: _carried_by_fid_helper() or _downloaded())
 
 
 def _downloaded() -> dict[str, Tensor]:

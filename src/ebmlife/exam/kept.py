@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ebmlife import cached
 from ebmlife.distributed import ALONE, Ranks
+from ebmlife.storage import cache
 
 
 def once(name: str, make: Callable[[], Tensor], *, ranks: Ranks = ALONE) -> Tensor:
     """What `make` made the first time that something of this name was asked for. All ranks make it together."""
-    held = cached.find(name)
+    held = cache.find(name)
     if not ranks.any(held is None) and held is not None:
         return held["features"]
     features = make()
     if ranks.local == 0:
-        cached.keep(name, {"features": features})
+        cache.keep(name, {"features": features})
     return features

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from ebmlife.energy import Energy
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.reference import in_parts
+from ebmlife.sampling.energy import Energy
 
 _BATCH = 256
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ebmlife import pictures
-from ebmlife.exam.life_cycle import LifeCycle
+from ebmlife.exam.cycle import LifeCycle
+from ebmlife.plots import pictures
 
 
 def together(cycles: Mapping[str, LifeCycle], *, chains: int = 3) -> Image.Image:

@@ -8,11 +8,12 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ebmlife import contents, pictures, regular
 from ebmlife.errors import BadInput
-from ebmlife.exam.life_cycle import LifeCycle
-from ebmlife.files import read_json, whole
-from ebmlife.pictures import Panel
+from ebmlife.exam.cycle import LifeCycle
+from ebmlife.plots import pictures
+from ebmlife.plots.pictures import Panel
+from ebmlife.storage import contents, regular
+from ebmlife.storage.atomic import read_json, whole
 
 _TENSORS = ("strip", "states")
 

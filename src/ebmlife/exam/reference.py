@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ebmlife import fingerprint
 from ebmlife.data import Dataset
 from ebmlife.distributed import ALONE, Ranks
-from ebmlife.energy import frozen
 from ebmlife.errors import BadInput
-from ebmlife.exam.figures import figures_of
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
 from ebmlife.exam.kept import once
-from ebmlife.randomness import generator
+from ebmlife.exam.metrics import figures_of
+from ebmlife.sampling import fingerprint
+from ebmlife.sampling.energy import frozen
+from ebmlife.sampling.rng import generator
 
 DRAWS = 50  # random sets of data, each as large as the set of chains, whose figures make up data's range
 AXES = 3  # principal components of the features that parallel chains are compared along

@@ -14,7 +14,7 @@ from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
 from ebmlife.exam.inception import FEWEST, inception, scores
 from ebmlife.exam.kept import once
-from ebmlife.model import Model
+from ebmlife.runs.model import Model
 
 Progress = Callable[[Iterable[Tensor], int, str], Iterable[Tensor]]  # batches, images in all, what they are
 

@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from PIL import Image
 
-from ebmlife import pictures
 from ebmlife.exam.basins import Landscape
+from ebmlife.plots import pictures
 
 LEAVES = 24  # basins that are drawn, the deepest
 _WIDTH = 34  # points of a minimum's image

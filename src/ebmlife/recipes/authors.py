@@ -1,6 +1,6 @@
 """What the code of the paper's authors does in training, and the paper does not say, as fields of a recipe."""
 
-from ebmlife.recipe import Recipe, as_ebm
+from ebmlife.recipes.schema import Recipe, as_ebm
 
 
 def as_authors(recipe: Recipe) -> dict[str, str]:

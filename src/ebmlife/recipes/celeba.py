@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ebmlife.recipe import Part, part
 from ebmlife.recipes.registry import ablated, compared, named
+from ebmlife.recipes.schema import Part, part
 
 _CHECKPOINT = {"every": 1000, "keep": 2, "keep_every": 10_000}
 

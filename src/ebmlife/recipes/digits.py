@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ebmlife.recipe import part
 from ebmlife.recipes.registry import ablated, compared, named
+from ebmlife.recipes.schema import part
 
 
 @named

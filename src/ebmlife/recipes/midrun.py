@@ -6,8 +6,8 @@ frozen, a GAN's generator or the data. `-no-anneal` keeps the first learning rat
 
 from typing import Any
 
-from ebmlife.recipe import part
 from ebmlife.recipes.registry import named, unannealed
+from ebmlife.recipes.schema import part
 
 
 @named

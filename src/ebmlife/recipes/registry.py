@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 from ebmlife.errors import BadInput, nearest
-from ebmlife.recipe import Part, Recipe, part, validate
-from ebmlife.schedule import parse
+from ebmlife.recipes.schema import Part, Recipe, part, validate
+from ebmlife.sampling.schedule import parse
 
 Fields = Callable[[], dict[str, Any]]
 _RECIPES: dict[str, tuple[str, Fields]] = {}  # summary, fields

@@ -8,8 +8,8 @@ updates from data one of the eight modes had nearly all of the mass.)
 
 from typing import Any
 
-from ebmlife.recipe import part
 from ebmlife.recipes.registry import lengthened, named
+from ebmlife.recipes.schema import part
 
 
 def _shortrun(toy: str, *, scale: float, step_size: float, bandwidth: float) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ebmlife import checkpoint
-from ebmlife.recipe import EBMRecipe, Recipe
+from ebmlife.recipes.schema import EBMRecipe, Recipe
 from ebmlife.report import facts
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.life import Life
+from ebmlife.storage import checkpoint
 
 _FIGURES = {  # figure: title, what is on the axis, logarithmic, what it says
     "outside": ("Saturation", "share outside [-1, 1]", False, "Chains that run away leave the image cube."),

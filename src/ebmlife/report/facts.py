@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ebmlife import build, checkpoint
-from ebmlife.data.cifar10 import CLASSES
-from ebmlife.recipe import EBMRecipe, Recipe, flat
+from ebmlife.data.cifar import CLASSES
+from ebmlife.recipes.schema import EBMRecipe, Recipe, flat
 from ebmlife.report.inside import Inside
+from ebmlife.runs import build
+from ebmlife.storage import checkpoint
 
 _STARTS = {
     "uniform": "noise",

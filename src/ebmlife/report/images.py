@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ebmlife import pictures
 from ebmlife.errors import BadInput
+from ebmlife.plots import pictures
 from ebmlife.report.inside import Inside
 
 _PLANE = 64  # pixels along a side of a picture of points

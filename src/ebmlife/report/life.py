@@ -6,20 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ebmlife import build, checkpoint, places
-from ebmlife.calls import NOTHING, Trust
-from ebmlife.claims import claimed
 from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, digits, life_cycle, record
 from ebmlife.exam.reference import PLAIN
 from ebmlife.exam.verdict import LONGRUN, MIDRUN
-from ebmlife.files import remove
-from ebmlife.longwalk import Progress
-from ebmlife.model import Model
-from ebmlife.randomness import generator
 from ebmlife.report import facts, sound
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.inside import LARGEST, Inside
+from ebmlife.runs import build, locate
+from ebmlife.runs.model import Model
+from ebmlife.runs.user_code import NOTHING, Trust
+from ebmlife.sampling.long_run import Progress
+from ebmlife.sampling.rng import generator
+from ebmlife.storage import checkpoint
+from ebmlife.storage.atomic import remove
+from ebmlife.storage.claims import claimed
 
 _STEPS = 10_000  # enough to see shortrun and midrun models age
 _IMAGES, _POINTS = 64, 1000  # chains: fewer points of the plane would make no picture of a density
@@ -90,10 +91,10 @@ def walk(
     Without `steps` or `chains`, any walk of these weights will do. Distances are taken where that is cheap: in the
     digits' own classifier, or of images averaged to 8x8.
     """
-    own = places.own(run)
+    own = locate.own(run)
     if (own / "exam" / "life-cycle.json").is_file():
         return True
-    place, source = _place(own), places.find(run)
+    place, source = _place(own), locate.find(run)
     there, wanted = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
     same = all(there.get(name) == value for name, value in wanted.items() if value is not None)
     if same and (place / "life-cycle.json").is_file():

@@ -15,7 +15,7 @@ from ebmlife import __version__
 from ebmlife.exam.verdict import LONGRUN
 from ebmlife.report import facts, uploads
 from ebmlife.report.charts import Chart, number, overlaid
-from ebmlife.report.gather import Run
+from ebmlife.report.contents import Run
 from ebmlife.report.inside import shown
 from ebmlife.report.life import distance_chart
 from ebmlife.report.notes import reason

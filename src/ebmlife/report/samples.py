@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
-from ebmlife import build, checkpoint, pictures, places
-from ebmlife.calls import NOTHING, Trust
+from ebmlife.plots import pictures
+from ebmlife.runs import build, locate
+from ebmlife.runs.user_code import NOTHING, Trust
+from ebmlife.storage import checkpoint
 
 
 def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> None:
     """Keeps a picture of fresh samples, as training would have drawn it; nothing where training did."""
-    source = places.find(run)
-    file = folder(places.own(run)) / f"samples-{checkpoint.choose(source, None):09d}.png"
+    source = locate.find(run)
+    file = folder(locate.own(run)) / f"samples-{checkpoint.choose(source, None):09d}.png"
     if file.is_file() or any((source / "pictures").glob("samples-*.png")):
         return
     model = build.load(run, device=device, trust_code=trust)

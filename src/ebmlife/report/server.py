@@ -22,8 +22,8 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from ebmlife.errors import BadInput
 from ebmlife.report.addresses import is_own
 from ebmlife.report.connections import Connections, Timed, linger
+from ebmlife.report.contents import gather
 from ebmlife.report.desk import Desk, Refused
-from ebmlife.report.gather import gather
 from ebmlife.report.inside import shown
 from ebmlife.report.notes import reason
 from ebmlife.report.page import Page, render

@@ -10,15 +10,16 @@ from matplotlib import colormaps
 from PIL import Image
 from torch import Tensor
 
-from ebmlife import build, checkpoint, places
-from ebmlife.calls import NOTHING, Trust
 from ebmlife.data import TOYS
 from ebmlife.errors import BadInput
 from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalised
-from ebmlife.files import whole
-from ebmlife.pictures import save
+from ebmlife.plots.pictures import save
 from ebmlife.report.images import embedded_file
 from ebmlife.report.inside import Inside
+from ebmlife.runs import build, locate
+from ebmlife.runs.user_code import NOTHING, Trust
+from ebmlife.storage import checkpoint
+from ebmlife.storage.atomic import whole
 
 _SHOWN = 1.5  # the square [-1.5, 1.5]^2 is drawn
 
@@ -37,8 +38,8 @@ def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> No
     name = str(model.recipe.data.options.get("name"))
     if model.recipe.data.kind != "toy" or name not in TOYS:
         return
-    toy, place = TOYS[name](), places.own(run) / "report" / "surfaces"
-    about = {"update": checkpoint.choose(places.find(run), None), "comparison": asdict(compare(model.energy, toy))}
+    toy, place = TOYS[name](), locate.own(run) / "report" / "surfaces"
+    about = {"update": checkpoint.choose(locate.find(run), None), "comparison": asdict(compare(model.energy, toy))}
     found, truth = normalised(model.energy), exact(toy)
     top = truth.log_density.exp().max()
     save(place / "model.png", _picture(found, top))

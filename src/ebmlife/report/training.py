@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebmlife import pictures, watch
-from ebmlife.correlations import correlations
+from ebmlife.plots import pictures
+from ebmlife.plots.correlations import correlations
 from ebmlife.report.charts import Chart, Line
+from ebmlife.runs import logging
 
 POINTS = 300  # of a curve: more than a screen can tell apart only weigh
 _MOST = 24  # columns of a log that are drawn
@@ -43,7 +44,7 @@ def curves(lines: Sequence[dict[str, Any]]) -> list[Chart]:
 def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str, str]]:
     if not lines or "gradient" in lines[0]:
         return _CURVES
-    names = [name for name in lines[0] if name not in ("update", *watch.TIMES)][:_MOST]
+    names = [name for name in lines[0] if name not in ("update", *logging.TIMES)][:_MOST]
     return {name: (name.replace("_", " ").capitalize(), name.replace("_", " "), "") for name in names}
 
 

@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ebmlife import attacks, pictures
+from ebmlife import attacks
 from ebmlife.attacks import Threat
-from ebmlife.defense import DefendedClassifier, Purifier
-from ebmlife.energy import Energy, gradient
+from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput
-from ebmlife.longwalk import log_spaced
-from ebmlife.randomness import mixed
+from ebmlife.plots import pictures
 from ebmlife.report.images import embedded
 from ebmlife.report.uploads import Wish
+from ebmlife.sampling.energy import Energy, gradient
+from ebmlife.sampling.long_run import log_spaced
+from ebmlife.sampling.rng import mixed
 
 REPLICAS, VERIFY = 8, 32  # chains of a gradient, and of a prediction
 ABANDONED = 20.0  # seconds without anyone asking, after which a trial ends

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ebmlife import places
-from ebmlife.calls import NOTHING, Trust
 from ebmlife.errors import BadInput
-from ebmlife.files import whole
-from ebmlife.longwalk import Progress
 from ebmlife.report import life, samples, surfaces
-from ebmlife.report.gather import Run, gather
+from ebmlife.report.contents import Run, gather
 from ebmlife.report.inside import Inside
 from ebmlife.report.page import render
+from ebmlife.runs import locate
+from ebmlife.runs.user_code import NOTHING, Trust
+from ebmlife.sampling.long_run import Progress
+from ebmlife.storage.atomic import whole
 
 
 def prepare(
@@ -26,7 +26,7 @@ def prepare(
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Computes in RUN/report what a page shows and training did not leave; False: stopped, and goes on when called."""
-    own = places.own(run)
+    own = locate.own(run)
     Inside(own).tree(own / "report")  # nothing is written or gone on with elsewhere
     asked = {"steps": steps, "chains": chains}
     if not life.walk(run, **asked, device=device, trust=trust, progress=progress, stopping=stopping):
@@ -47,8 +47,8 @@ def write(runs: Sequence[str | Path], file: Path) -> list[str]:
 
 def _told_apart(runs: Sequence[Run]) -> Sequence[Run]:
     """Runs whose folders have the same name are called by their paths."""
-    places, names = [run.place for run in runs], [run.name for run in runs]
-    for place in places:
-        if places.count(place) > 1:
+    locate, names = [run.place for run in runs], [run.name for run in runs]
+    for place in locate:
+        if locate.count(place) > 1:
             raise BadInput(f"{place} is named twice; name each run once")
     return [replace(run, name=run.place) if names.count(run.name) > 1 else run for run in runs]

@@ -1,0 +1,133 @@
+"""Who is compared: our Langevin, the loop as everybody writes it, and a peer, on the same energies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ebmlife.data import Batches, InMemory
+from ebmlife.nets import SNGANEnergy
+from ebmlife.nets.sngan import EnergyBlock
+from ebmlife.sampling.energy import Energy, tempered
+from ebmlife.sampling.fast import has_bf16, prepare
+from ebmlife.sampling.loop import Walk, langevin
+from ebmlife.sampling.native.library import library
+from ebmlife.sampling.rng import Noise, Streams, normal
+from ebmlife.training.chains import Persistent
+from ebmlife.training.ebm import Trainer
+from ebmlife.training.learner import Learner
+from ebmlife.training.starts import Uniform
+
+Contestant = Callable[[int], Any]  # walks so many steps, or makes so many updates
+STEP_SIZE, TEMPERATURE = 5e-3, 1e-2
+OURS, HALF, FOLDED, PLAIN, PEER = "ours, f32", "ours, bf16", "ours, no compiler", "plain PyTorch", "torchebm"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    size: int
+    width: int
+    channels: int = 3
+    batch: int = 64
+
+    def net(self) -> SNGANEnergy:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return SNGANEnergy(self.size, self.width, self.channels)
+
+    def start(self) -> Tensor:
+        return 2 * torch.rand(self.batch, self.channels, self.size, self.size) - 1
+
+
+CASES = (
+    Case("digits 8x8, width 32", 8, 32, channels=1),
+    Case("16x16, width 32", 16, 32),
+    Case("32x32, width 32", 32, 32),
+    Case("32x32, width 64", 32, 64),
+    Case("32x32, width 128", 32, 128),
+    Case("32x32, width 256", 32, 256),
+    Case("64x64, width 16 to 256", 64, 256, batch=16),
+    Case("128x128, width 16 to 256", 128, 256, batch=16),
+)
+
+
+def plain_energy(net: SNGANEnergy) -> Energy:
+    """The energy as SNGAN's layer table prints it: convolutions first, then pools."""
+
+    def energy(x: Tensor) -> Tensor:
+        for block in net.blocks:
+            assert isinstance(block, EnergyBlock)
+            h = block.conv_2(F.relu(block.conv_1(x if block.stem else F.relu(x))))
+            x = F.avg_pool2d(h + block.sc(x), 2) if block.down else h + block.sc(x)
+        value: Tensor = net.linear(F.relu(x).mean((2, 3)))
+        return value.squeeze(1)
+
+    return energy
+
+
+def plain_walk(energy: Energy, x: Tensor, steps: int, noise: Noise = torch.randn_like) -> Tensor:
+    """The loop as everybody writes it."""
+    x = x.detach().clone().requires_grad_(True)
+    for _ in range(steps):
+        slope = torch.autograd.grad(energy(x).sum(), [x])[0]
+        x.data += -(STEP_SIZE**2) / 2 * slope + STEP_SIZE * noise(x)
+    return x.detach()
+
+
+def contestants(case: Case) -> dict[str, Contestant]:
+    """Walks of so many steps, by name."""
+    net, x = case.net(), case.start()
+    printed = plain_energy(net)
+    energies = {FOLDED: tempered(net, TEMPERATURE)}
+    if library() is not None:
+        energies[OURS] = prepare(net, temperature=TEMPERATURE, precision="f32")
+    if has_bf16(x.device):
+        energies[HALF] = prepare(net, temperature=TEMPERATURE, precision="bf16")
+    walks: dict[str, Contestant] = {PLAIN: lambda n: plain_walk(lambda x: printed(x) / TEMPERATURE, x, n)}
+    for name, energy in energies.items():
+        walks[name] = partial(walk_of, energy, x)
+    peer = _torchebm(printed, x)
+    return walks | ({PEER: peer} if peer else {})
+
+
+def walk_of(energy: Energy, x: Tensor, steps: int) -> Tensor:
+    return langevin(energy, x, steps=steps, step_size=STEP_SIZE)[0]
+
+
+def _torchebm(energy: Energy, x: Tensor) -> Contestant | None:
+    try:
+        from torchebm.core import BaseModel
+        from torchebm.samplers import LangevinDynamics
+    except ImportError:
+        return None
+
+    class Peer(BaseModel):  # type: ignore[misc, unused-ignore]  # Any where torchebm is not installed
+        def forward(self, x: Tensor) -> Tensor:
+            return energy(x) / TEMPERATURE
+
+    sampler = LangevinDynamics(Peer(), step_size=STEP_SIZE**2 / 2, noise_scale=1.0, device="cpu")
+    return lambda n: sampler.sample(x=x.clone(), n_steps=n)
+
+
+def update_contestants(case: Case, *, steps: int = 30, bank: int = 1000) -> dict[str, Contestant]:
+    """Whole training updates with persistent chains of so many steps: so many of them, by name."""
+
+    def trainer(fast: bool) -> Trainer:
+        net, streams = case.net(), Streams(0)
+        data = InMemory(torch.randint(0, 256, (1000, case.channels, case.size, case.size), dtype=torch.uint8))
+        learned: Energy = net if fast else plain_energy(net)
+        ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)
+        walk = Walk(steps=steps, step_size=STEP_SIZE, noise=normal(streams["langevin"]))
+        chains = Persistent(Uniform(data.shape), walk, streams, size=bank, rejuvenate=0.05)
+        energy = prepare(net) if fast else learned
+        return Trainer(Batches(data, size=case.batch, seed=0), chains, learned=learned, energy=energy, ebm=ebm)
+
+    def train(trainer: Trainer, updates: int) -> None:
+        trainer.fit(trainer.update + updates)
+
+    return {PLAIN: partial(train, trainer(False)), OURS: partial(train, trainer(True))}

@@ -1,0 +1,98 @@
+"""Fetch data sets from the network, through libraries that only this module needs."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ebmlife.data import images
+from ebmlife.data.libraries import encoded, library
+from ebmlife.errors import BadInput, nearest
+from ebmlife.storage.atomic import located
+
+
+def download(name: str, folder: str | Path) -> Path:
+    """Fetch 'cifar10', 'celeba' or 'hf:user/name' (a Hugging Face data set of images) into `folder`, and return it.
+
+    CIFAR-10 arrives in its official python version, for `cifar10`; the others as image files, for `folder`. Everything
+    is gathered in a hidden folder beside and renamed when complete, so a folder that holds something is finished: it
+    is left as it is, without a look at the network.
+    """
+    fetch = {"cifar10": _cifar10, "celeba": _celeba}.get(name)
+    repository = name.removeprefix("hf:")
+    if fetch is None and (repository == name or not repository):
+        raise BadInput(f"no data set {name!r} to download{nearest(name, ['cifar10', 'celeba', 'hf:user/name'])}")
+    target = located(folder)
+    if target.exists() and not target.is_dir():
+        raise BadInput(f"{target}: a file, expected a folder to download into")
+    if target.exists() and any(target.iterdir()):
+        return target
+    with _complete_or_nothing(name, target) as part:
+        if fetch is None:
+            _hugging_face(repository, part)
+        else:
+            fetch(part)
+    return target
+
+
+@contextmanager
+def _complete_or_nothing(name: str, target: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `target` if the block succeeds and vanishes if it does not."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise BadInput(f"{target}: cannot write there ({error})") from error
+    try:
+        yield part
+        part.chmod(0o755)  # mkdtemp makes it private
+        if target.exists():
+            target.rmdir()
+        part.rename(target)
+    except BadInput:
+        raise
+    except Exception as error:  # urllib, gdown, requests, httpx: each fails in its own kind
+        reason = (str(error).splitlines() or [""])[0]
+        raise BadInput(
+            f"could not download {name} ({type(error).__name__}: {reason}); try again, or fetch it by hand"
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _cifar10(part: Path) -> None:
+    """The archive alone, its MD5 checked: constructing torchvision's data set would unpickle the files."""
+    archive = library("torchvision.datasets").CIFAR10
+    fetch = library("torchvision.datasets.utils").download_and_extract_archive
+    fetch(archive.url, str(part), filename=archive.filename, md5=archive.tgz_md5, remove_finished=True)
+
+
+def _celeba(part: Path) -> None:
+    """202,599 aligned faces, 178x218, as part/celeba/img_align_celeba/*.jpg, with the attribute lists."""
+    library("gdown")  # torchvision fetches CelebA from Google Drive through it
+    library("torchvision.datasets").CelebA(str(part), split="all", target_type=[], download=True)
+    (part / "celeba" / "img_align_celeba.zip").unlink(missing_ok=True)
+
+
+def _hugging_face(repository: str, part: Path) -> None:
+    """The images of the first image column of the training split, as 0000000.png and so on."""
+    datasets = library("datasets")
+    rows = datasets.load_dataset(repository, split="train")
+    columns = [column for column, kind in rows.features.items() if isinstance(kind, datasets.Image)]
+    if not columns:
+        raise BadInput(f"hf:{repository} has no column of images; its columns are {', '.join(rows.features)}")
+    # The library itself would open whatever format it finds.
+    cells = rows.select_columns(columns[:1]).cast_column(columns[0], datasets.Image(decode=False))
+    for number, row in enumerate(cells):
+        try:
+            _save_png(encoded(row[columns[0]]), part / f"{number:07d}.png")
+        except BadInput as error:
+            raise BadInput(f"hf:{repository}, row {number}: {error}") from error
+
+
+def _save_png(data: bytes, file: Path) -> None:
+    with images.opened(data) as image:
+        writable = image.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+        # PNG has no CMYK, YCbCr or float pixels
+        (image if writable else image.convert("RGB")).save(file, format="PNG")

@@ -1,0 +1,5 @@
+"""Classifiers behind midrun Langevin chains, and gradients through those chains."""
+
+from ebmlife.defense.purifier import DefendedClassifier, Purifier
+
+__all__ = ["DefendedClassifier", "Purifier"]

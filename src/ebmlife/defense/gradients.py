@@ -1,0 +1,236 @@
+"""How an attacker's gradient passes the defence: each mode brings v at the logits back to the attacked images."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from ebmlife.defense.adjoint import Curvature, PullInfo, pull_back
+from ebmlife.errors import BadInput, nearest
+from ebmlife.sampling.energy import Energy, curvature, frozen
+from ebmlife.sampling.rng import Lanes
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Chains on their way through the defence: from x by Langevin to `walked`, then into the classifier."""
+
+    classifier: nn.Module  # with what follows it before the average, such as softmax
+    energy: Energy
+    steps: int
+    step_size: float
+    clip: float | None
+    x: Tensor
+    walked: Tensor
+    noise: Lanes  # at the beginning of the walk
+
+    def through_walk(self, v: Tensor, curved: Curvature) -> tuple[Tensor, PullInfo]:
+        return pull_back(
+            self.energy,
+            self.x,
+            v,
+            steps=self.steps,
+            step_size=self.step_size,
+            noise=self.noise,
+            clip=self.clip,
+            curved=curved,
+        )
+
+
+class Gradient(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def known_noise(self) -> bool:
+        """Whether the defence draws the same noise each time, and the attacker knows it."""
+        ...
+
+    @property
+    def walks(self) -> int:
+        """How many times the chain is walked again for a gradient."""
+        ...
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        """v (chains, classes) at the logits -> at x, one for each chain."""
+        ...
+
+
+def through(module: nn.Module, x: Tensor, v: Tensor) -> Tensor:
+    """v^T dm/dx."""
+    with frozen(module, walking=False), torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(module(leaf), leaf, v)[0]
+
+
+@dataclass(frozen=True)
+class Bpda:
+    """The purifier's derivative taken for the identity: the classifier's gradient at the purified images."""
+
+    name = "bpda"
+    known_noise = False
+    walks = 0
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return through(passage.classifier, passage.walked, v)
+
+
+@dataclass(frozen=True)
+class Full:
+    """The exact gradient through every Langevin step, its noise replayed.
+
+    The Hessian of a ReLU network is zero almost everywhere, and then this is `Bpda` but for a Gaussian term.
+    """
+
+    name = "full"
+    known_noise = False
+    walks = 2
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return passage.through_walk(through(passage.classifier, passage.walked, v), self.curved)[0]
+
+    def curved(self, energy: Energy, x: Tensor, v: Tensor) -> Tensor:
+        return curvature(energy, x, v)
+
+
+@dataclass(frozen=True)
+class Smooth(Full):
+    """As `Full`, the Hessians being those of the energy with softplus in place of ReLU; the walk itself is unchanged.
+
+    The jumps of a ReLU energy's drift carry what the exact gradient misses; softplus spreads them out. The larger
+    `beta`, the nearer to ReLU and the rougher. Of an energy without kinks it is `Full` itself.
+    """
+
+    beta: float = 10.0
+    name = "smooth"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.beta < float("inf"):
+            raise BadInput(f"the softplus beta of the smooth gradient must be above 0, got {self.beta}")
+
+    def curved(self, energy: Energy, x: Tensor, v: Tensor) -> Tensor:
+        with _Softened(self.beta):
+            return curvature(energy, x, v)
+
+    def kinks(self, energy: Energy, x: Tensor) -> int:
+        """How many softplus stands for, in one Hessian product at x."""
+        softened = _Softened(self.beta)
+        with softened:
+            curvature(energy, x, torch.zeros_like(x))
+        return softened.count
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The bare classifier's gradient at the attacked images: an attacker that knows of no defence."""
+
+    name = "transfer"
+    known_noise = False
+    walks = 0
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return through(passage.classifier, passage.x, v)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Another mode against a defence whose noise the attacker knows: the same in attack and evaluation."""
+
+    mode: Gradient = Bpda()
+    known_noise = True
+
+    @property
+    def name(self) -> str:
+        return "fixed" if isinstance(self.mode, Bpda) else f"fixed-{self.mode.name}"
+
+    @property
+    def walks(self) -> int:
+        return self.mode.walks
+
+    def __call__(self, passage: Passage, v: Tensor) -> Tensor:
+        return self.mode(passage, v)
+
+
+MODES: dict[str, Gradient] = {
+    mode.name: mode for mode in (Bpda(), Full(), Smooth(), Transfer(), Fixed(), Fixed(Full()), Fixed(Smooth()))
+}
+
+
+def attacked_through(gradient: Gradient) -> Gradient:
+    """The mode itself, also of an attacker that knows the noise."""
+    return gradient.mode if isinstance(gradient, Fixed) else gradient
+
+
+def find(gradient: str | Gradient) -> Gradient:
+    if not isinstance(gradient, str):
+        return gradient
+    if gradient not in MODES:
+        raise BadInput(f"unknown gradient {gradient!r}{nearest(gradient, MODES)}")
+    return MODES[gradient]
+
+
+class _Softened(TorchFunctionMode):
+    """Within, softplus stands for the kinks of relu, leaky_relu, prelu, and of relu6 and clamp at 0, in place too."""
+
+    def __init__(self, beta: float) -> None:
+        super().__init__()
+        self.beta, self.count = beta, 0
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        soften = _SOFT.get(func)
+        soft = None if soften is None else soften(partial(F.softplus, beta=self.beta), *args, **kwargs)
+        if soft is None:
+            return func(*args, **kwargs)
+        self.count += 1
+        return soft
+
+
+_Soft = Callable[[Tensor], Tensor]  # softplus with its beta
+
+
+def _relu(soft: _Soft, input: Tensor, inplace: bool = False) -> Tensor:
+    return input.copy_(soft(input.clone())) if inplace else soft(input)
+
+
+def _leaky_relu(soft: _Soft, input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    return _relu(lambda x: negative_slope * x + (1 - negative_slope) * soft(x), input, inplace)
+
+
+def _prelu(soft: _Soft, input: Tensor, weight: Tensor) -> Tensor:
+    slopes = weight.view(-1, *[1] * (input.ndim - 2)) if weight.numel() > 1 else weight  # of the channels
+    return slopes * input + (1 - slopes) * soft(input)
+
+
+def _relu6(soft: _Soft, input: Tensor, inplace: bool = False) -> Tensor:
+    return _relu(lambda x: soft(x) - soft(x - 6), input, inplace)
+
+
+def _clamp(soft: _Soft, input: Tensor, min: Any = None, max: Any = None, *, inplace: bool = False) -> Tensor | None:
+    """None where it is no ReLU: a guard against small numbers stays what it is."""
+    if not isinstance(min, int | float) or min != 0 or not isinstance(max, int | float | None):
+        return None
+    return _relu(lambda x: soft(x) if max is None else soft(x) - soft(x - max), input, inplace)
+
+
+def _hardtanh(soft: _Soft, input: Tensor, min_val: float = -1, max_val: float = 1, inplace: bool = False) -> Any:
+    return _clamp(soft, input, min_val, max_val, inplace=inplace)  # nn.ReLU6 is spelt so
+
+
+_SOFT: dict[Any, Callable[..., Tensor | None]] = {
+    **dict.fromkeys((F.relu, torch.relu, Tensor.relu), _relu),
+    **dict.fromkeys((torch.relu_, Tensor.relu_), partial(_relu, inplace=True)),
+    F.leaky_relu: _leaky_relu,
+    **dict.fromkeys((torch.prelu, Tensor.prelu), _prelu),
+    F.relu6: _relu6,
+    F.hardtanh: _hardtanh,
+    **dict.fromkeys((torch.clamp, Tensor.clamp, torch.clamp_min, Tensor.clamp_min), _clamp),
+    **dict.fromkeys((torch.clamp_, Tensor.clamp_, torch.clamp_min_, Tensor.clamp_min_), partial(_clamp, inplace=True)),
+}

@@ -1,0 +1,76 @@
+"""Parts by their kind. The parameters of a class are either provided by `build` (a dataset, a shape) or options of
+the recipe; which is which follows from their names, so that a new class needs only its line in a table of `build`."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
+
+from ebmlife.errors import BadInput, nearest
+from ebmlife.recipes.sections import LARGEST, Changing, Optional, Part, explain, part
+from ebmlife.sampling.schedule import Piecewise
+
+_MOST = {"depth": 10_000, "scales": 64, "seed": 2**63 - 1}  # layers are made one by one; other counts: LARGEST
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+@dataclass(frozen=True)
+class Kinds:
+    field: str  # of the recipe, for messages
+    makers: dict[str, Callable[..., Any]]
+    provided: frozenset[str] = frozenset()
+
+    def resolve(self, chosen: Part) -> Part:
+        """The part with all its options, checked, defaults filled in."""
+        return part(chosen.kind, **self._checked(chosen).model_dump(mode="json"))
+
+    def make(self, chosen: Part, **provided: Any) -> Any:
+        options = self._checked(chosen)
+        values = {name: getattr(options, name) for name in type(options).model_fields}
+        wanted = {name: value for name, value in provided.items() if self.wants(chosen, name)}
+        return self._maker(chosen)(**values, **wanted)
+
+    def wants(self, chosen: Part, name: str) -> bool:
+        """Whether this kind takes the provided thing of that name."""
+        return name in inspect.signature(self._maker(chosen)).parameters
+
+    def _maker(self, chosen: Part) -> Callable[..., Any]:
+        if chosen.kind not in self.makers:
+            raise BadInput(f"unknown {self.field}.kind {chosen.kind!r}{nearest(chosen.kind, self.makers)}")
+        return self.makers[chosen.kind]
+
+    def _checked(self, chosen: Part) -> BaseModel:
+        model = self._options(self._maker(chosen))
+        try:
+            return model.model_validate(chosen.options)
+        except ValidationError as error:
+            raise BadInput(explain(error, model, prefix=f"{self.field}.")) from error
+
+    def _options(self, maker: Callable[..., Any]) -> type[BaseModel]:
+        hints = get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
+        fields: dict[str, Any] = {}
+        for name, parameter in inspect.signature(maker).parameters.items():
+            if name not in self.provided:
+                default = ... if parameter.default is parameter.empty else parameter.default
+                fields[name] = (_readable(name, hints[name]), default)
+        return create_model("Options", __config__=_STRICT, **fields)
+
+
+def _readable(name: str, hint: Any) -> Any:
+    """The type, such that it can be given as text too; whole numbers within bounds."""
+    if Piecewise in (hint, *get_args(hint)):
+        return Changing
+    optional = NoneType in get_args(hint)
+    if int in (hint, *get_args(hint)):
+        hint = Annotated[hint, AfterValidator(partial(_bounded, most=_MOST.get(name, LARGEST)))]
+    return Annotated[hint, Optional] if optional else hint
+
+
+def _bounded(value: int | None, *, most: int) -> int | None:
+    if value is not None and not -most <= value <= most:
+        raise ValueError(f"must be at most {most}")
+    return value

@@ -1,0 +1,261 @@
+"""What a run is made of, by its method: frozen, typed, complete, hashed. Names become classes in `build`, not here."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, ValidationError
+
+from ebmlife.errors import BadInput, nearest
+from ebmlife.recipes.sections import (
+    OLD_EXPLOSION,
+    Batch,
+    Checkpoint,
+    Count,
+    Explosion,
+    Generator,
+    Langevin,
+    Natural,
+    Noise,
+    Optimizer,
+    Optional,
+    Positive,
+    Prior,
+    Sampling,
+    Section,
+    Watch,
+    explain,
+)
+from ebmlife.recipes.sections import Part as Part  # what recipes are written with
+from ebmlife.recipes.sections import part as part
+
+
+class Recipe(Section):
+    """What every run has, whatever its method."""
+
+    method: str
+    name: str
+    summary: str = ""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    updates: Count
+    batch: Batch = 128
+    flip: bool = False  # mirror data images at random
+    workers: Annotated[int, Field(ge=0, le=256)] = 2  # processes that decode images too many for the memory
+    device: str = "auto"
+    data: Part
+    net: Part
+    optimizer: Optimizer = Optimizer()
+    start: Part  # where the chains of the trained model begin
+    langevin: Sampling
+    sampling_steps: Natural  # Langevin steps of a sample after training
+    watch: Watch = Watch()
+    checkpoint: Checkpoint = Checkpoint()
+
+    remedy: ClassVar[str] = "a lower learning rate (--optimizer.learning_rate)"  # where it diverges
+
+    @property
+    def noise_learned(self) -> float:
+        """The standard deviation of the noise on the data whose density is learned."""
+        return 0.0
+
+    @property
+    def hash(self) -> str:
+        """Names what is learned: all but the fields that are free."""
+        learned = _without_later(_as_before(self.model_dump(mode="json", exclude=FREE)))
+        return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()[:12]
+
+
+class EBMRecipe(Recipe):
+    """Maximum likelihood by Langevin sampling, of every length of chain."""
+
+    method: Literal["ebm"] = "ebm"
+    data_noise: Annotated[float, Field(ge=0)] = 0.0  # "data epsilon" in the paper's tables
+    net: Part = part("sngan")
+    temperature: Positive
+    tau: Annotated[Positive | None, Optional] = None  # of the Gaussian term |x|^2 / (2 tau^2)
+    prior: Annotated[Prior | None, Optional] = None
+    langevin: Langevin
+    chains: Part
+    generator: Annotated[Generator | None, Optional] = None
+    explosion: Explosion = None  # an energy difference beyond this is a divergence, whatever is normal for the run
+
+    remedy: ClassVar[str] = (
+        "more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
+        "more noise on the data (--data_noise)"
+    )
+
+    @property
+    def noise_learned(self) -> float:
+        return self.data_noise
+
+
+class GANRecipe(Recipe):
+    """A generator against a spectrally normalised discriminator; an update is one of the generator."""
+
+    method: Literal["gan"]
+    net: Part = part("sngan")  # the discriminator
+    generator: Generator = Generator()
+    discriminator_steps: Count = 5
+    generator_batch: Annotated[Batch | None, Optional] = None  # None: as the discriminator's
+    start: Part = part("generator")
+    langevin: Sampling = Sampling(step_size=1e-2)
+    sampling_steps: Natural = 0
+
+
+class ClassifierRecipe(Recipe):
+    """A classifier, by cross-entropy."""
+
+    method: Literal["classifier"]
+    crop: Natural = 0  # pixels by which images are shifted at random, each way
+    data_noise: Annotated[float, Field(ge=0)] = 0.0
+    test: Annotated[Part | None, Optional] = None  # data that are not learned from
+    test_every: Count = 500
+    start: Part = part("data")
+    langevin: Sampling = Sampling(step_size=1e-2)
+    sampling_steps: Natural = 0
+
+
+class ScoreRecipe(Recipe):
+    """The score of data under noise of many levels, by denoising; chains walk at the smallest."""
+
+    method: Literal["score"]
+    net: Part = part("score")
+    noise: Noise
+    start: Part = part("annealed")
+    sampling_steps: Natural = 0
+
+    @property
+    def noise_learned(self) -> float:
+        return self.noise.smallest
+
+
+class FlowRecipe(Recipe):
+    """A normalizing flow, by exact maximum likelihood."""
+
+    method: Literal["flow"]
+    net: Part = part("glow")
+    levels: Annotated[int, Field(ge=2, le=2**16)] = 256  # grey levels of the data: each is spread over its bin
+    start: Part = part("generator")
+    sampling_steps: Natural = 0
+
+    @property
+    def noise_learned(self) -> float:
+        """The deviation of a value that is spread evenly over its bin."""
+        return 2 / (self.levels - 1) / 12**0.5
+
+
+class RecoveryRecipe(Recipe):
+    """EBMs of data given noisier data, by recovery likelihood; chains walk at the lowest level."""
+
+    method: Literal["recovery"]
+    net: Part = part("sngan")
+    levels: Annotated[int, Field(ge=2, le=2**16)] = 6  # T
+    steps: Count = 30  # K of a chain of training
+    relative_step: Positive = 2e-4**0.5  # b: the step of a chain, in units of its level's noise
+    start: Part = part("progressive")
+    sampling_steps: Natural = 0
+
+    @property
+    def noise_learned(self) -> float:
+        """Of the lowest level: the first of the diffusion's small steps, of variance 1e-4."""
+        return 1e-2
+
+
+# May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
+FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers", "test", "test_every"}
+# Fields younger than the first runs, with the values at which all is as it was before: there they leave the hash alone.
+_LATER = {
+    "method": "ebm",
+    "prior": None,
+    "weight_decay": 0,
+    "nesterov": False,
+    "decay_until": None,
+    "train": None,
+    "crop": None,
+    "clip_by": "global",
+    "batch_norm_momentum": 0.1,
+    "scale_and_offset": False,
+    "count_first_walk": True,
+    "labels": None,
+    "held_out": None,
+}
+# Fields whose value for "none" was another in the first runs: the hash still knows it as that.
+_BEFORE = {"explosion": OLD_EXPLOSION}
+METHODS: dict[str, type[Recipe]] = {
+    "ebm": EBMRecipe,
+    "gan": GANRecipe,
+    "classifier": ClassifierRecipe,
+    "score": ScoreRecipe,
+    "flow": FlowRecipe,
+    "recovery": RecoveryRecipe,
+}
+
+
+def _as_before(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: _BEFORE[key] if value is None and key in _BEFORE else value for key, value in values.items()}
+
+
+def _without_later(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_later(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in _LATER or value != _LATER[key]
+    }
+
+
+def validate(values: Mapping[str, Any]) -> Recipe:
+    """A recipe from plain values; the first mistake becomes one line that names its field."""
+    if not isinstance(values, Mapping):
+        raise BadInput(f"a recipe has named fields, and this is {values!r:.40}")
+    method = values.get("method", "ebm")
+    if not isinstance(method, str) or method not in METHODS:
+        raise BadInput(f"unknown method {method!r}{nearest(str(method), METHODS)}")
+    try:
+        return METHODS[method].model_validate(values)
+    except ValidationError as error:
+        raise BadInput(explain(error, METHODS[method])) from error
+
+
+def as_ebm(recipe: Recipe) -> EBMRecipe:
+    """The recipe, for what only EBMs have."""
+    if not isinstance(recipe, EBMRecipe):
+        raise BadInput(f"{recipe.name} is trained by the method {recipe.method!r}; this works for 'ebm' only")
+    return recipe
+
+
+def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
+    """The recipe with dotted fields replaced by text, as the command line gives it: {'langevin.steps': '50'}."""
+    if changes.get("method", recipe.method) != recipe.method:
+        raise BadInput(f"the method of {recipe.name} is {recipe.method!r} and stays so; choose another recipe")
+    values = recipe.model_dump(mode="json")
+    for name in sorted(changes, key=lambda name: not name.endswith(".kind")):  # a kind first, then its options
+        *path, last = name.split(".")
+        section = values
+        for key in path:
+            if not isinstance(section.get(key), dict):
+                raise BadInput(f"unknown field {name!r}{nearest(name, flat(values))}")
+            section = section[key]
+        if last == "kind" and path and path[-1] != "optimizer" and section.get("kind") not in (None, changes[name]):
+            section.clear()  # another kind has other options
+        section[last] = changes[name]
+    return validate(values)
+
+
+def differences(old: Recipe, new: Recipe) -> list[str]:
+    """'field: old -> new' for all that changes what is learned; recipes older than a field have it as it was before."""
+    a, b = (flat(_without_later(r.model_dump(mode="json", exclude=FREE))) for r in (old, new))
+
+    def value(fields: dict[str, Any], key: str) -> Any:
+        return fields.get(key, _LATER.get(key.rpartition(".")[2]))
+
+    changed = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+    return [f"{key}: {value(a, key)} -> {value(b, key)}" for key in changed]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{'a': {'b': 1}} -> {'a.b': 1}."""
+    leaves: dict[str, Any] = {}
+    for key, value in values.items():
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return leaves

@@ -1,0 +1,72 @@
+"""A trainer and what else a run is."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.distributed import Ranks
+from ebmlife.errors import BadInput
+from ebmlife.recipes.schema import Recipe
+from ebmlife.runs.model import Model
+from ebmlife.sampling.rng import Streams
+from ebmlife.storage.contents import part
+from ebmlife.training.base import Loop
+
+
+@dataclass(frozen=True)
+class Training:
+    trainer: Loop[Any]
+    streams: Streams
+    model: Model  # of the averaged weights
+    frozen_generator: nn.Module | None = None  # one that does not learn travels with the run
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "trainer": self.trainer.state_dict(),
+            "streams": self.streams.state_dict(),
+            "torch": torch.get_rng_state(),
+            "recipe": self.model.recipe.model_dump(mode="json"),
+            "shape": self.model.shape,
+            "frozen_generator": None if self.frozen_generator is None else self.frozen_generator.state_dict(),
+            "prior": self.model.prior.state_dict() if self.model.prior else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.trainer.load_state_dict(_to(state["trainer"], self.model.device))
+        if self.frozen_generator is not None:
+            self.frozen_generator.load_state_dict(frozen_or_learned(state, averaged=True))
+        self.streams.load_state_dict(state["streams"])
+        torch.set_rng_state(state["torch"])
+
+
+def weights_of(state: dict[str, Any], learner: str, *, averaged: bool) -> dict[str, Tensor]:
+    """Of what a checkpoint saved of a learner: its average, or the weights as they were."""
+    kind, learned = "ema" if averaged else "net", part(state, "trainer", learner)
+    if kind not in learned:
+        raise BadInput("averaged weights only are here; raw ones are in the folder of the training")
+    return part(learned, kind)
+
+
+def frozen_or_learned(state: dict[str, Any], *, averaged: bool) -> dict[str, Tensor]:
+    """The weights of the generator in a run's state."""
+    if part(state, "trainer").get("generator") is None:
+        return part(state, "frozen_generator")
+    return weights_of(state, "generator", averaged=averaged)
+
+
+def scope(ranks: Ranks) -> str:
+    """Of the random streams: one process alone draws under their plain names."""
+    return f"rank {ranks.rank} of {ranks.count}/" if ranks.count > 1 else ""
+
+
+def check_alone(recipe: Recipe, ranks: Ranks) -> None:
+    if ranks.count > 1:
+        raise BadInput(f"the method {recipe.method!r} trains in one process, not {ranks.count}; leave torchrun away")
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    return {key: _to(item, device) for key, item in value.items()} if isinstance(value, dict) else value

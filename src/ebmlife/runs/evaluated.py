@@ -1,0 +1,85 @@
+"""The images that a model is evaluated on: the run's own data, a part of them, or any others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ebmlife.data import Dataset
+from ebmlife.errors import BadInput
+from ebmlife.recipes.schema import Part, part
+from ebmlife.runs import repeats
+from ebmlife.runs.build import DATA, splits
+from ebmlife.runs.model import Model
+from ebmlife.sampling import fingerprint
+
+_PROBED = 64  # images that stand for all of a data set
+_OF_ONE_FOLDER = ("held_out", "train", "labels", "source")  # options that mean nothing for another one
+
+
+@dataclass(frozen=True)
+class Images:
+    part: Part
+    data: Dataset
+    trained: Part  # what the model was trained on
+
+    def spread(self, n: int) -> Tensor:
+        """n rows, or all where there are fewer, spread over all of them: images often come class by class."""
+        return torch.linspace(0, len(self.data) - 1, min(n, len(self.data))).round().long()
+
+    def repeated(self, rows: Tensor) -> int | None:
+        """How many of the rows may be training images; None where neither settings nor contents tell."""
+        told = splits.overlap(self.trained, self.part)
+        return repeats.count(self.part, self.data, rows, self.trained) if told is None else len(rows) * told
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """For records: where the images come from, whether the model was trained on them, and a fingerprint."""
+        rows = self.spread(_PROBED)
+        repeated = self.repeated(rows)
+        return {
+            "kind": self.part.kind,
+            "split": splits.split_of(self.part),
+            "images": len(self.data),
+            "trained_on": None if repeated is None else repeated > 0,
+            "fingerprint": fingerprint.of_tensors(self.data.take(rows), said=str(len(self.data))),
+            "options": {name: value for name, value in self.part.options.items() if value is not None},
+        }
+
+    def __str__(self) -> str:
+        place = next((f" {self.part.options[name]}" for name in ("folder", "shards") if name in self.part.options), "")
+        seen = {True: "trained on", False: "not trained on", None: "perhaps trained on"}[self.about["trained_on"]]
+        return f"{len(self.data):,} images of {self.part.kind}{place}, split {self.about['split']} ({seen})"
+
+
+def choose(model: Model, changes: Mapping[str, str], split: str | None, *, tests: bool) -> Images:
+    """The images that fields `data.*` and a split's name choose, for a model's states.
+
+    Without a split: with `tests`, the part of the data that is for tests where they have one, else what is there.
+    """
+    chosen = _changed(model, {name.removeprefix("data."): value for name, value in changes.items()})
+    if split is not None:
+        chosen = DATA.resolve(splits.choose_split(chosen, split))
+    elif tests:
+        chosen = DATA.resolve(splits.for_tests(chosen) or chosen)
+    data: Dataset = DATA.make(chosen)
+    if tuple(data.shape) != tuple(model.shape):
+        raise BadInput(f"these data have the shape {tuple(data.shape)}, and the model is of {tuple(model.shape)}")
+    return Images(chosen, data, model.recipe.data)
+
+
+def _changed(model: Model, given: Mapping[str, str]) -> Part:
+    """The run's data with these options; of another kind or another folder, only with these."""
+    own, kind = model.recipe.data, given.get("kind", model.recipe.data.kind)
+    kept = own.options if kind == own.kind else {}
+    if kind == "folder" and "folder" in given:
+        kept = {name: value for name, value in kept.items() if name not in _OF_ONE_FOLDER}
+    options: dict[str, Any] = kept | {name: value for name, value in given.items() if name != "kind"}
+    wanted = part(kind, **options)
+    for name, value in zip(("channels", "size"), model.shape, strict=False):
+        if len(model.shape) == 3 and DATA.wants(wanted, name):
+            options.setdefault(name, value)
+    return DATA.resolve(part(kind, **options))

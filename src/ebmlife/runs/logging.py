@@ -1,0 +1,252 @@
+"""What is seen of a run while it trains: the log, TensorBoard, pictures, the progress bar. Each is called with the
+figures of every update; none touches the run's random streams, so that watching never changes what is learned."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from ebmlife.plots import pictures
+from ebmlife.storage import regular
+from ebmlife.storage.atomic import whole
+from ebmlife.training.base import Report
+from ebmlife.training.chains import Chains, Maturing
+
+DAMAGED_LOG = "log.damaged.jsonl"  # beside log.jsonl
+TIMES = ("updates_per_second", "data_seconds")  # of a line of the log: what differs between equal runs
+
+
+class Speed:
+    """Updates a second, over the last seconds."""
+
+    def __init__(self) -> None:
+        self._then, self._since, self._rate = time.monotonic(), 0, 0.0
+
+    def __call__(self) -> float:
+        self._since += 1
+        elapsed = time.monotonic() - self._then
+        if elapsed > 2 or not self._rate:
+            self._rate = self._since / max(elapsed, 1e-9)
+            self._then, self._since = time.monotonic(), 0
+        return self._rate
+
+
+class Log:
+    """log.jsonl: one line of figures an update."""
+
+    def __init__(self, file: Path, chains: Chains | None, *, after: int) -> None:
+        """Keeps the lines of updates up to `after`: those beyond belong to work that is done again.
+
+        Lines that cannot be read, or are there twice, go to log.damaged.jsonl; `damaged` is their number.
+        """
+        lines, bad = _scan(file)
+        self.damaged = len(bad)
+        if bad:
+            aside = file.with_name(DAMAGED_LOG)
+            before = regular.read(aside) if aside.exists() else b""
+            with whole(aside) as unfinished:
+                unfinished.write_bytes(before + b"".join(line + b"\n" for line in bad))
+        with whole(file) as unfinished:
+            kept = (line for update, line in lines.items() if update <= after)
+            unfinished.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        self._stream = file.open("a", buffering=1)
+        self._chains, self._speed = chains, Speed()
+
+    def __call__(self, figures: Report) -> None:
+        self._stream.write(json.dumps(record(figures, self._chains, self._speed())) + "\n")
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def read_log(file: Path) -> list[dict[str, Any]]:
+    """The lines of a log, in the order of their updates. Those that cannot be read are left out."""
+    return list(_scan(file)[0].values())
+
+
+def shows_updates(file: Path) -> bool:
+    """Whether there is a log that tells of any update, readable or not."""
+    return os.path.lexists(file) and bool(regular.read(file).strip())
+
+
+def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
+    """(lines by update, the lines that are none). A last line that a kill cut off counts as neither.
+
+    Of several lines for an update the last one holds: work that is done again is logged again.
+    """
+    lines: dict[int, dict[str, Any]] = {}
+    bad: list[bytes] = []
+    texts = regular.read(file).split(b"\n") if os.path.lexists(file) else []  # a broken link is not no log
+    for number, text in enumerate(texts, 1):
+        line = _parsed(text)
+        if line is None:
+            bad += [text] if text.strip() and number < len(texts) else []
+            continue
+        if line["update"] in lines:
+            bad.append(json.dumps(lines.pop(line["update"])).encode())
+        lines[line["update"]] = line
+    return dict(sorted(lines.items())), bad
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """A line of figures: numbers by name, or None for some; None where it is anything else."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or type(line.get("update")) is not int or line["update"] < 1:
+        return None
+    return line if all(map(_is_number, line.values())) else None
+
+
+def _is_number(value: Any) -> bool:
+    """None too: what does not apply to an update. Not-a-number is logged as it is."""
+    return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+def record(figures: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
+    """What is logged of an update."""
+    times = {"data_seconds": round(figures.data_seconds, 6), "updates_per_second": round(speed, 3)}
+    return asdict(figures) | times | ages(chains)
+
+
+def ages(chains: Chains | None) -> dict[str, float]:
+    """How often the bank's states have been walked since their birth; of maturing ones, the burn-in's too."""
+    if chains is None or chains.bank is None:
+        return {}
+    age = chains.bank.age.double()
+    seen = {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
+    if isinstance(chains, Maturing):
+        seen |= {"burn_in_age_mean": round(chains.burn_in.age.double().mean().item(), 3), "arrived": chains.arrived}
+    return seen
+
+
+class Board:
+    """TensorBoard."""
+
+    def __init__(self, folder: Path, chains: Chains | None, *, every: int, after: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
+
+        self._before = threading.excepthook
+        threading.excepthook = self._failed
+        self._writer = SummaryWriter(folder, purge_step=after + 1)
+        self._chains, self._speed, self._every = chains, Speed(), every
+
+    def __call__(self, figures: Report) -> None:
+        speed = self._speed()
+        if figures.update % self._every == 0:
+            for name, value in record(figures, self._chains, speed).items():
+                if name != "update" and value is not None:
+                    self._writer.add_scalar(name, value, figures.update)
+            if isinstance(self._chains, Maturing):
+                self._writer.add_histogram("burn_in_age", self._chains.burn_in.age, figures.update)
+
+    def close(self) -> None:
+        try:
+            self._writer.close()
+        finally:
+            threading.excepthook = self._before
+
+    def _failed(self, found: threading.ExceptHookArgs) -> None:
+        """TensorBoard's thread cannot write: it raises that again where it is called, so it need not be printed too."""
+        if not isinstance(found.exc_value, OSError):
+            self._before(found)
+
+
+class Pictures:
+    """pictures/: grids of fresh samples, of the bank and of the generator, and the diagnostic plot, at intervals; of
+    maturing chains also burn-in.png."""
+
+    def __init__(
+        self, run: Path, sources: dict[str, Callable[[], Tensor]], chains: Chains | None, *, every: int
+    ) -> None:
+        self._run, self._sources, self._chains, self._every = run, sources, chains, every
+
+    def __call__(self, figures: Report) -> None:
+        if figures.update % self._every == 0:
+            self.draw(figures.update)
+
+    def draw(self, update: int) -> None:
+        self._run.stat()  # a folder that is gone is not made again
+        for name, source in self._sources.items():
+            pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", pictures.draw(source()))
+        draw_diagnostics(self._run)
+        if isinstance(self._chains, Maturing):
+            _draw_burn_in(self._run, self._chains)
+
+
+def draw_diagnostics(run: Path) -> Path:
+    """diagnostics.png: the paper's plot where there are energies and chains, else the curve of every figure."""
+    lines = read_log(run / "log.jsonl")
+    file = run / "diagnostics.png"
+    if lines and {"energy_difference", "gradient"} <= lines[0].keys():
+        pictures.save(file, pictures.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
+    elif lines:
+        columns = {name: _points(lines, name) for name in lines[0] if name not in ("update", *TIMES)}
+        pictures.save(file, pictures.progress({name: points for name, points in columns.items() if points}))
+    return file
+
+
+def _draw_burn_in(run: Path, chains: Maturing) -> None:
+    arrived = {line["update"]: line["arrived"] for line in read_log(run / "log.jsonl") if "arrived" in line}
+    picture = pictures.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
+    pictures.save(run / "burn-in.png", picture)
+
+
+def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
+    """Not-a-number where a line lacks it."""
+    return np.array([line.get(name) for line in lines], dtype=np.float64)
+
+
+def _points(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
+    return {line["update"]: line[name] for line in lines if line.get(name) is not None}
+
+
+class Bar:
+    """A progress bar with step, headline figure, speed and time left; plain lines where there is no terminal. It says
+    what share of the time is spent waiting for data, where that is more than a twentieth."""
+
+    def __init__(self, *, done: int, updates: int, console: Console) -> None:
+        self._console, self._updates, self._speed, self._spoke = console, updates, Speed(), time.monotonic()
+        self._waiting = 0.0
+        self._progress = Progress(
+            TextColumn("update {task.completed}/{task.total}"),
+            BarColumn(bar_width=12),
+            TextColumn("{task.fields[headline]}"),
+            TextColumn("{task.fields[speed]:.1f}/s{task.fields[waiting]}"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=updates, completed=done, headline="", speed=0.0, waiting="")
+
+    def __call__(self, figures: Report) -> None:
+        speed = self._speed()
+        headline = f"{figures.headline.replace('_', ' ')} {getattr(figures, figures.headline):+.3f}"
+        self._waiting += 0.1 * (min(1.0, figures.data_seconds * speed) - self._waiting)  # over the last tens of updates
+        waiting = f", {self._waiting:.0%} waiting for data" if self._waiting > 0.05 else ""
+        self._progress.update(self._task, completed=figures.update, headline=headline, speed=speed, waiting=waiting)
+        if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
+            self._spoke = time.monotonic()
+            left = (self._updates - figures.update) / speed
+            self._console.print(
+                f"update {figures.update}/{self._updates}  {headline}  {speed:.1f}/s{waiting}  {left:.0f} s left"
+            )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()

@@ -1,0 +1,61 @@
+"""What the bits of a run depend on beside its recipe: threads, how walks are computed, processor, versions."""
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ebmlife.recipes.schema import Recipe
+from ebmlife.sampling.fast import has_bf16
+from ebmlife.sampling.native.library import library
+
+_FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16", "amx_tile", "asimd", "sve", "bf16")
+
+
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in ("ebmlife", "torch", "numpy")} | {"python": platform.python_version()}
+
+
+def describe(recipe: Recipe, device: torch.device) -> dict[str, Any]:
+    """This process, as a checkpoint's manifest has it."""
+    name, flags = _processor()
+    return {
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "walks by": _path(recipe, device),
+        "processor": name,
+        "processor features": sorted(flags & set(_FEATURES)),
+        "PyTorch kernels for": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """How this process differs from the one that wrote a checkpoint, in one line; None where it does not."""
+    names = [name for name in now if before.get(name, now[name]) != now[name]]
+    if not names:
+        return None
+    said = "; ".join(f"{name} {_text(before[name])} -> {_text(now[name])}" for name in names)
+    return f"saved under other conditions ({said}): the run continues, but its bits will differ in rounding"
+
+
+def _path(recipe: Recipe, device: torch.device) -> str:
+    precision = getattr(recipe.langevin, "precision", "f32")
+    half = precision == "bf16" or (precision == "auto" and has_bf16(device))
+    compiled = device.type == "cpu" and not half and library() is not None
+    return f"{'compiled program' if compiled else 'PyTorch'}, {'bf16' if half else 'f32'}"
+
+
+def _processor() -> tuple[str, set[str]]:
+    """Its name, and what it can do, where the system says so."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine(), set()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    return fields.get("model name", platform.machine()), {*fields.get("flags", fields.get("Features", "")).split()}
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

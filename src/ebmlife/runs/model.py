@@ -1,0 +1,65 @@
+"""A trained model: its networks, its energy, where its chains start, and samples from it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.errors import BadInput
+from ebmlife.recipes.schema import Recipe
+from ebmlife.runs.prior import FixedPrior
+from ebmlife.sampling.energy import Energy
+from ebmlife.sampling.loop import langevin
+from ebmlife.sampling.rng import Streams, normal
+from ebmlife.training.starts import Start
+
+MOST = 10**7  # samples of one call
+
+
+@dataclass(frozen=True)
+class Model:
+    net: nn.Module
+    energy: Energy  # what chains walk on: net / temperature, and prior and Gaussian term where the recipe has them
+    generator: nn.Module | None
+    start: Start
+    recipe: Recipe
+    shape: tuple[int, ...]
+    device: torch.device
+    prior: FixedPrior | None = None
+
+    def sample(
+        self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
+    ) -> Tensor:
+        """n states (n, C, H, W) after `steps` Langevin steps from the model's start; None: as the recipe says.
+
+        The same seed gives other samples in another `scope`: what they are for.
+        """
+        return torch.cat(list(self.stream(n, steps=steps, seed=seed, batch=batch, scope=scope)))
+
+    def stream(
+        self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
+    ) -> Iterator[Tensor]:
+        """The same states batch by batch, so that memory does not grow with n."""
+        return (make() for make in self.blocks(n, steps=steps, seed=seed, batch=batch, scope=scope))
+
+    def blocks(
+        self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
+    ) -> list[Callable[[], Tensor]]:
+        """The same states as functions that make a batch each, in any order and in any process."""
+        if not 1 <= n <= MOST:
+            raise BadInput(f"the number of samples must be at least 1 and at most {MOST}, got {n}")
+        if batch < 1:
+            raise BadInput(f"a batch must have at least 1 sample, got {batch}")
+        if steps is not None and steps < 0:
+            raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
+        steps = self.recipe.sampling_steps if steps is None else steps
+        sizes = [min(batch, n - done) for done in range(0, n, batch)]
+        return [partial(self._block, size, steps, seed, f"{scope}/{index}/") for index, size in enumerate(sizes)]
+
+    def _block(self, size: int, steps: int, seed: int, scope: str) -> Tensor:
+        streams = Streams(seed, device=self.device, scope=scope)
+        step_size, clip = self.recipe.langevin.step_size, self.recipe.langevin.clip
+        x, noise = self.start(size, rng=streams["births"]).x, normal(streams["langevin"])
+        return langevin(self.energy, x, steps=steps, step_size=step_size, noise=noise, clip=clip)[0]

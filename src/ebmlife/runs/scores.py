@@ -1,0 +1,43 @@
+"""What was measured of a run, kept in its folder beside the command that measured it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ebmlife.errors import BadInput
+from ebmlife.storage.atomic import read_json, whole
+
+Results = dict[str, dict[str, float]]  # by command
+_EVALUATED_ON = "evaluated_on"  # beside the metrics of a command: where the images come from
+
+
+def record(run: Path, command: str, figures: dict[str, float], *, evaluated_on: dict[str, Any] | None = None) -> None:
+    """Adds metrics to results.json; those of the same command before are replaced."""
+    added = {**figures, **({} if evaluated_on is None else {_EVALUATED_ON: evaluated_on})}
+    found = _read(run) | {command: added}
+    with whole(run / "results.json") as unfinished:
+        unfinished.write_text(json.dumps(found, indent=2))
+
+
+def read(run: Path) -> Results:
+    """The metrics alone."""
+    return {
+        command: {name: value for name, value in found.items() if name != _EVALUATED_ON}
+        for command, found in _read(run).items()
+    }
+
+
+def evaluated_on(run: Path) -> dict[str, dict[str, Any]]:
+    """Where the images of each command come from; older results do not say."""
+    return {command: found[_EVALUATED_ON] for command, found in _read(run).items() if _EVALUATED_ON in found}
+
+
+def _read(run: Path) -> dict[str, dict[str, Any]]:
+    file = run / "results.json"
+    if not file.is_file():
+        return {}
+    try:
+        found: dict[str, dict[str, Any]] = read_json(file)
+    except BadInput as error:
+        raise BadInput(f"{error}; repair or remove it") from error
+    return found

@@ -1,0 +1,162 @@
+"""A network's own forward pass, traced, as steps for the gradient with respect to x.
+
+The network is described nowhere but in its `forward`: torch.fx traces it. What it computes from weights alone (a
+folded kernel) becomes a function that is called when weights have changed.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from torch import fx, nn
+
+from ebmlife.sampling.native.layers import ADD, CONV, POOL, RELU, Layers
+from ebmlife.sampling.native.steps import Kind, Step, Steps, Unsupported
+from ebmlife.sampling.native.taps import backward
+from ebmlife.sampling.native.tracing import traced
+
+
+def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
+    """The steps for inputs of this shape (C, H, W), or Unsupported."""
+    if len(shape) != 3:
+        raise Unsupported(f"states of shape {shape}")
+    try:
+        return _Lowering(Layers(net, *traced(net, shape))).run()
+    except Unsupported:
+        raise
+    except Exception as error:  # whatever a stranger's forward does to the tracer, autograd can do the work
+        raise Unsupported(f"{type(error).__name__}: {error}") from error
+
+
+class _Lowering:
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+        self.steps: list[Step] = []
+        self.map: dict[fx.Node, str] = {}  # the feature map that holds a node's value
+        self.slope: dict[fx.Node, str] = {}  # the map that holds the gradient with respect to it, as far as known
+        self.sizes: dict[str, int] = {}
+
+    def run(self) -> Steps:
+        features, head = self.layers.head()
+        last = self.layers.nodes.index(features)
+        body = [node for node in self.layers.nodes[: last + 1] if node in self.layers.of_x]
+        for node in body:
+            self._forward(node)
+        weight, pixels = head, self.layers.pixels(features)
+        self._send(features, Kind.FILL, source=None, weight=lambda: weight().flatten() / pixels)
+        for node in reversed(body):
+            if node in self.slope:
+                self._backward(node)
+        x = body[0]
+        return Steps(self.steps, self.map[x], self.slope[x], self.sizes)
+
+    # Values
+
+    def _forward(self, node: fx.Node) -> None:
+        if node in self.map:  # done together with an earlier one
+            return
+        if node.op == "placeholder":
+            self._place(node)
+        elif self.layers.is_same(node):
+            self.map[node] = self.map[node.all_input_nodes[0]]
+        elif self.layers.is_a(node, RELU):
+            (source,) = node.all_input_nodes
+            self.layers.refuse_in_place(node)
+            self._emit(Kind.PASS, source, node, mask=self.map[source])
+        elif self.layers.is_a(node, ADD):
+            one, other = self.layers.terms(node)
+            self._emit(Kind.PASS, one, node, other=self.map[other])
+        elif self.layers.is_a(node, POOL):
+            self._emit(Kind.MIX, node.all_input_nodes[0], node, taps=self.layers.pool(node))
+        elif self.layers.is_a(node, CONV):
+            self._convolve(node)
+        else:
+            raise Unsupported(f"{node.op} {node.target}")
+
+    def _convolve(self, node: fx.Node) -> None:
+        """With what follows it alone, where that is a relu, or an addition of something that is already there."""
+        conv, users = self.layers.convolution(node), self.layers.readers(node)
+        following = users[0] if len(users) == 1 else None
+        details = {
+            "taps": conv.taps,
+            "places": conv.places,
+            "weight": conv.weight,
+            "bias": conv.bias,
+            "convolution": conv.what,
+        }
+        if following and self.layers.is_a(following, RELU):
+            self.layers.refuse_in_place(following)
+            self.map[node] = self._place(following)
+            self._emit(Kind.CONVOLVE, conv.source, following, rectify=True, **details)
+        elif following and self.layers.is_a(following, ADD):
+            ready = [self.map[term] for term in self.layers.terms(following) if term is not node and term in self.map]
+            if ready:
+                self.map[node] = self._place(following)
+                self._emit(Kind.CONVOLVE, conv.source, following, other=ready[0], **details)
+            else:
+                self._emit(Kind.CONVOLVE, conv.source, node, **details)
+        else:
+            self._emit(Kind.CONVOLVE, conv.source, node, **details)
+
+    def _place(self, node: fx.Node) -> str:
+        if node not in self.map:
+            self.map[node] = node.name
+            self.sizes[node.name] = self.layers.shapes[node][1] * self.layers.pixels(node)
+        return self.map[node]
+
+    def _emit(self, kind: Kind, source: fx.Node, node: fx.Node, **details: Any) -> None:
+        inputs, outputs = self.layers.shapes[source][1], self.layers.shapes[node][1]
+        self.steps.append(
+            Step(kind, self.map[source], self._place(node), self.layers.pixels(node), inputs, outputs, **details)
+        )
+
+    # Gradients, from the end
+
+    def _backward(self, node: fx.Node) -> None:
+        slope = self.slope[node]
+        if node.op == "placeholder":
+            return
+        if self.layers.is_same(node):
+            self._alias(node.all_input_nodes[0], slope)
+        elif self.layers.is_a(node, ADD):
+            for term in self.layers.terms(node):
+                self._alias(term, slope)
+        elif self.layers.is_a(node, RELU):
+            self._send(node.all_input_nodes[0], Kind.PASS, source=node, mask=self.map[node])
+        elif self.layers.is_a(node, POOL):
+            source = node.all_input_nodes[0]
+            taps = backward(self.layers.pool(node), self.layers.pixels(source))
+            self._send(source, Kind.MIX, source=node, taps=taps)
+        else:
+            conv = self.layers.convolution(node)
+            weight, pixels = conv.weight, self.layers.pixels(conv.source)
+            self._send(
+                conv.source,
+                Kind.CONVOLVE,
+                source=node,
+                taps=backward(conv.taps, pixels),
+                places=conv.places,
+                weight=lambda: weight().transpose(0, 1),
+                convolution=replace(conv.what, source=self.layers.sides(node), backward=True),
+            )
+
+    def _alias(self, node: fx.Node, slope: str) -> None:
+        """The gradient of a sum is that of each term: nothing to compute, unless something is there already."""
+        if node not in self.slope:
+            self.slope[node] = slope
+        else:
+            self._append_slope(node, Kind.PASS, slope, self.layers.shapes[node][1])
+
+    def _send(self, node: fx.Node, kind: Kind, *, source: fx.Node | None, **details: Any) -> None:
+        """A contribution to the gradient with respect to `node`; straight through a relu that nothing else reads."""
+        mask = details.pop("mask", None)
+        if self.layers.is_a(node, RELU) and len(self.layers.readers(node)) == 1 and mask is None:
+            mask, node = self.map[node], node.all_input_nodes[0]
+        inputs = self.layers.shapes[source][1] if source else 0
+        self._append_slope(node, kind, self.slope[source] if source else "", inputs, mask=mask, **details)
+
+    def _append_slope(self, node: fx.Node, kind: Kind, source: str, inputs: int, **details: Any) -> None:
+        name = f"slope {len(self.steps)} of {node.name}"
+        outputs, pixels = self.layers.shapes[node][1], self.layers.pixels(node)
+        self.sizes[name] = outputs * pixels
+        self.steps.append(Step(kind, source, name, pixels, inputs, outputs, other=self.slope.get(node), **details))
+        self.slope[node] = name

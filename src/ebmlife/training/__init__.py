@@ -1,0 +1,1 @@
+"""How models learn: chains and where they start, the EBM's trainer, and the other methods beside it."""

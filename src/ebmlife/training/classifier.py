@@ -1,0 +1,88 @@
+"""Classifiers by cross-entropy, and the energy that a classifier implies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ebmlife.data import Batches, Dataset
+from ebmlife.sampling.rng import Noise
+from ebmlife.training.base import Loop, Report
+from ebmlife.training.learner import Learner
+
+
+@dataclass(frozen=True)
+class ClassifierFigures(Report):
+    headline: ClassVar[str] = "loss"
+
+    loss: float  # mean cross-entropy of the batch, in nats
+    accuracy: float  # of the batch, before this update
+    test_accuracy: float | None  # of the averaged weights on all of the test data, where it was due
+
+
+class ClassifierTrainer(Loop[ClassifierFigures]):
+    def __init__(
+        self,
+        batches: Batches,
+        *,
+        classifier: Learner,
+        test: Callable[[nn.Module], float] | None = None,  # a classifier's accuracy
+        test_every: int = 500,
+        data_noise: float = 0.0,
+        noise: Noise = torch.randn_like,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.batches, self.classifier, self.test, self.test_every = batches, classifier, test, test_every
+        self.data_noise, self.noise, self.device = data_noise, noise, device
+
+    def step(self) -> ClassifierFigures:
+        """One update down the mean of -log softmax(f(x))[y]."""
+        x, labels = (tensor.to(self.device) for tensor in self.batches.next_labelled())
+        logits = self.classifier.net(x + self.data_noise * self.noise(x))
+        loss = F.cross_entropy(logits, labels)
+        self.classifier.descend(loss, update=self.update)
+        self.update += 1
+        due = self.test is not None and self.update % self.test_every == 0
+        return ClassifierFigures(
+            update=self.update,
+            data_seconds=self.batches.waited(),
+            loss=loss.item(),
+            accuracy=(logits.argmax(1) == labels).float().mean().item(),
+            test_accuracy=self.test(self.classifier.ema) if due and self.test is not None else None,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "update": self.update,
+            "batches": self.batches.state_dict(),
+            "classifier": self.classifier.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.update = state["update"]
+        self.batches.load_state_dict(state["batches"])
+        self.classifier.load_state_dict(state["classifier"])
+
+
+@torch.no_grad()
+def accuracy(classifier: nn.Module, data: Dataset, *, device: torch.device | str = "cpu", batch: int = 500) -> float:
+    """The share of a data set's images that the classifier, as it stands, puts into their class."""
+    assert data.labels is not None
+    right = 0
+    for rows in torch.split(torch.arange(len(data)), batch):
+        right += int((classifier(data.take(rows).to(device)).argmax(1).cpu() == data.labels[rows]).sum())
+    return right / len(data)
+
+
+class ImpliedEnergy(nn.Module):
+    """E(x) = -log sum over classes of exp f(x)[y]: the energy that any classifier implies (Grathwohl et al. 2020)."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -torch.logsumexp(self.classifier(x), 1)

@@ -1,0 +1,61 @@
+"""Normalizing flows by exact maximum likelihood of dequantised images."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ebmlife.data import Batches
+from ebmlife.training.base import Loop, Report
+from ebmlife.training.learner import Learner
+
+
+def dequantised(x: Tensor, levels: int, rng: torch.Generator) -> Tensor:
+    """Images of so many grey levels, spread evenly over [-1, 1], with every value spread over its own bin.
+
+    A density of the values alone could be as high as it likes on them; of the bins, it bounds their probability.
+    """
+    width = 2 / (levels - 1)
+    return x + width * (torch.rand(x.shape, generator=rng, device=rng.device) - 0.5)
+
+
+def bits(energy: Tensor, *, levels: int, pixels: int) -> Tensor:
+    """-log2 of the probability of an image's bins, a pixel: (E(x) - pixels log(bin width)) / (pixels log 2)."""
+    return energy / (pixels * math.log(2)) - math.log2(2 / (levels - 1))
+
+
+@dataclass(frozen=True)
+class FlowFigures(Report):
+    headline: ClassVar[str] = "bits_per_pixel"
+
+    bits_per_pixel: float
+
+
+class FlowTrainer(Loop[FlowFigures]):
+    def __init__(
+        self,
+        batches: Batches,
+        *,
+        flow: Learner,  # of a network x -> -log density
+        levels: int,
+        rng: torch.Generator,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.batches, self.flow, self.levels, self.rng, self.device = batches, flow, levels, rng, device
+
+    def step(self) -> FlowFigures:
+        data = dequantised(self.batches.next().to(self.device), self.levels, self.rng)
+        loss = bits(self.flow.net(data), levels=self.levels, pixels=data[0].numel()).mean()
+        self.flow.descend(loss, update=self.update)
+        self.update += 1
+        return FlowFigures(update=self.update, bits_per_pixel=loss.item(), data_seconds=self.batches.waited())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"update": self.update, "batches": self.batches.state_dict(), "flow": self.flow.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.update = state["update"]
+        self.batches.load_state_dict(state["batches"])
+        self.flow.load_state_dict(state["flow"])

@@ -1,0 +1,97 @@
+"""SNGAN (Miyato et al. 2018): a generator against a spectrally normalised discriminator, with the hinge loss."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ebmlife.data import Batches
+from ebmlife.sampling.energy import frozen
+from ebmlife.training.base import Loop, Report
+from ebmlife.training.learner import Learner
+
+
+def hinge_loss(of_data: Tensor, of_samples: Tensor) -> Tensor:
+    """mean max(0, 1 - D(x)) + mean max(0, 1 + D(g(z)))."""
+    return F.relu(1 - of_data).mean() + F.relu(1 + of_samples).mean()
+
+
+@dataclass(frozen=True)
+class GANFigures(Report):
+    headline: ClassVar[str] = "discriminator_loss"
+
+    discriminator_loss: float  # 2 where it cannot tell samples from data
+    generator_loss: float  # - mean D(g(z))
+    score_data: float  # mean D(x)
+    score_samples: float  # mean D(g(z)), as the discriminator saw them
+
+
+class GANTrainer(Loop[GANFigures]):
+    def __init__(
+        self,
+        batches: Batches,
+        *,
+        discriminator: Learner,
+        generator: Learner,
+        rng: torch.Generator,  # of the latents
+        discriminator_steps: int = 5,
+        generator_batch: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.batches, self.discriminator, self.generator, self.rng = batches, discriminator, generator, rng
+        self.discriminator_steps, self.generator_batch, self.device = discriminator_steps, generator_batch, device
+        self.latent = int(generator.net.latent)  # type: ignore[arg-type]  # a plain attribute of the network
+
+    def step(self) -> GANFigures:
+        """`discriminator_steps` of the discriminator down the hinge loss, then one of the generator up D(g(z))."""
+        for _ in range(self.discriminator_steps):
+            data = self.batches.next().to(self.device)
+            with torch.no_grad():
+                samples = self._generated(len(data))
+            of_data, of_samples = self.discriminator.net(torch.cat([data, samples])).chunk(2)
+            loss = hinge_loss(of_data, of_samples)
+            self.discriminator.descend(loss, update=self.update)
+        with frozen(self.discriminator.net) as discriminator:
+            generator_loss = -discriminator(self._generated(self.generator_batch)).mean()
+        self.generator.descend(generator_loss, update=self.update)
+        self.update += 1
+        return GANFigures(
+            update=self.update,
+            data_seconds=self.batches.waited(),
+            discriminator_loss=loss.item(),
+            generator_loss=generator_loss.item(),
+            score_data=of_data.mean().item(),
+            score_samples=of_samples.mean().item(),
+        )
+
+    def _generated(self, n: int) -> Tensor:
+        x: Tensor = self.generator.net(torch.randn(n, self.latent, generator=self.rng, device=self.rng.device))
+        return x
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "update": self.update,
+            "batches": self.batches.state_dict(),
+            "discriminator": self.discriminator.state_dict(),
+            "generator": self.generator.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.update = state["update"]
+        self.batches.load_state_dict(state["batches"])
+        self.discriminator.load_state_dict(state["discriminator"])
+        self.generator.load_state_dict(state["generator"])
+
+
+class CriticEnergy(nn.Module):
+    """E(x) = -D(x): a chain on it climbs to what the discriminator takes for data."""
+
+    def __init__(self, discriminator: nn.Module) -> None:
+        super().__init__()
+        self.discriminator = discriminator
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy: Tensor = -self.discriminator(x)
+        return energy

@@ -1,0 +1,116 @@
+"""A network and all that changes it: optimizer, learning rate, gradient clipping, moving average."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_norm
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.sampling.schedule import Falling, Schedule, scheduled
+from ebmlife.storage.contents import mismatch
+
+Average = Callable[[Sequence[Tensor]], None]  # in place, over all processes that share the work
+
+
+def alone(tensors: Sequence[Tensor]) -> None:
+    """The average over one process."""
+
+
+class Learner:
+    def __init__(
+        self,
+        net: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        learning_rate: Schedule | Falling,
+        clip: float | None = None,  # largest norm of the gradient
+        clip_by: Literal["global", "weight"] = "global",  # of the whole gradient, or of each weight tensor's by itself
+        ema: Schedule = 0.999,
+        average: Average = alone,
+    ) -> None:
+        self.net, self.optimizer, self.average = net, optimizer, average
+        self.clip, self.clip_by = clip, clip_by
+        self.learning_rate = learning_rate if isinstance(learning_rate, Falling) else scheduled(learning_rate)
+        self.decay = scheduled(ema)
+        # Batch statistics are copied, not averaged: AveragedModel does so of its own.
+        self._average = AveragedModel(net)
+
+    @property
+    def ema(self) -> nn.Module:
+        """The network with averaged weights: what samples are drawn from."""
+        return self._average.module
+
+    def descend(self, loss: Tensor, *, update: int) -> None:
+        """One step down the loss: weights, then their moving average, ema <- decay * ema + (1 - decay) * weights."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate(update)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = [p.grad for p in self.net.parameters() if p.grad is not None]
+        self.average(gradients)
+        norm = get_total_norm(gradients)
+        if not torch.isfinite(norm):
+            raise Diverged(f"the gradient of {type(self.net).__name__}'s weights is {norm.item()} at update {update}")
+        self._clip(norm)
+        self._step(update)
+        self._average.multi_avg_fn = get_ema_multi_avg_fn(self.decay(update))  # type: ignore[no-untyped-call]
+        self._average.update_parameters(self.net)
+
+    def _clip(self, norm: Tensor) -> None:
+        """g <- g * min(1, clip / |g|), g being the whole gradient or that of each weight tensor."""
+        if self.clip is not None and self.clip_by == "global":
+            clip_grads_with_norm_(self.net.parameters(), self.clip, norm)
+        elif self.clip is not None:
+            for weight in self.net.parameters():
+                clip_grad_norm_(weight, self.clip)
+
+    def _step(self, update: int) -> None:
+        try:
+            self.optimizer.step()
+        except RuntimeError as error:
+            if "overflow" not in str(error):
+                raise
+            raise Diverged(f"the optimizer's step is not finite at update {update}: {error}") from error
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "net": self.net.state_dict(),
+            "ema": self.ema.state_dict(),
+            "averaged": self._average.n_averaged,
+            "optimizer": self.optimizer.state_dict()["state"],  # the settings beside it are the recipe's
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """BadInput where the moments are not what the optimizer keeps of these weights; None: they begin at zero."""
+        if state["optimizer"] is not None:
+            moments = {int(index): value for index, value in state["optimizer"].items()}
+            self._check_moments(moments, state)
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
+        self.net.load_state_dict(state["net"])
+        self.ema.load_state_dict(state["ema"])
+        self._average.n_averaged.copy_(state["averaged"])
+
+    def _check_moments(self, found: dict[int, Any], state: dict[str, Any]) -> None:
+        names = [name for name, _ in self.net.named_parameters()]
+        wanted = self._moments() if int(state["averaged"]) else {}
+        for index in wanted.keys() - found.keys():
+            # A weight that no gradient has reached has no moments, and its average is the weight itself.
+            if not torch.equal(state["net"][names[index]], state["ema"][names[index]]):
+                raise BadInput(f"the optimizer's moments of {names[index]} are missing")
+        for index, moments in found.items():
+            said = mismatch(moments, wanted[index]) if index in wanted else "it has none"
+            if said is not None:
+                raise BadInput(f"the optimizer's moments of weight {index}: {said}")
+
+    def _moments(self) -> dict[int, Any]:
+        """What the optimizer keeps of each weight from its first step on; found by a step on tensors without data."""
+        weights = [torch.empty_like(p, device="meta") for group in self.optimizer.param_groups for p in group["params"]]
+        for weight in weights:
+            weight.grad = torch.empty_like(weight)
+        trial = type(self.optimizer)(weights, **self.optimizer.defaults)
+        trial.step()
+        moments: dict[int, Any] = trial.state_dict()["state"]
+        return moments
