@@ -19,8 +19,8 @@ from ebmlife.defense import classifiers
 from ebmlife.defense.purifier import DefendedClassifier, undefended
 from ebmlife.runs import build
 from ebmlife.runs.model import Model
-from ebmlife.sampling.rng import mixed
-from ebmlife.storage.atomic import whole
+from ebmlife.sampling.rng import derive_seed
+from ebmlife.storage.atomic import atomic_write
 
 RUNS = Path(__file__).parent.parent / "runs" / "results" / "defense"
 RESNET20 = Path(os.environ.get("EBMLIFE_RESNET20", "~/.cache/ebmlife/cifar10-resnet20.safetensors")).expanduser()
@@ -165,10 +165,10 @@ def natural(piece: Piece) -> Share:
     file = natural_file(piece)
     if not file.exists():
         x, y = images(piece)
-        seeds = [mixed(0, f"natural {i}") for i in range(len(x))]
+        seeds = [derive_seed(0, f"natural {i}") for i in range(len(x))]
         with torch.no_grad():
             right = defended(piece)(x, replicas=piece.replicas, seeds=seeds).argmax(1) == y
-        with whole(file) as unfinished:
+        with atomic_write(file) as unfinished:
             unfinished.write_text(json.dumps({"right": int(right.sum()), "of": len(right)}))
     return Share(**json.loads(file.read_text()))
 
@@ -179,5 +179,5 @@ def masking(piece: Piece, file: Path) -> None:
         found = attacks.check_masking(
             defended(piece), *images(piece), folder=file.parent / "masking", **settings(piece)
         )
-        with whole(file) as unfinished:
+        with atomic_write(file) as unfinished:
             unfinished.write_text("\n".join(map(str, found)) + "\n")

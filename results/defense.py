@@ -44,7 +44,7 @@ from training import chosen, minutes, trained
 from ebmlife import attacks
 from ebmlife.attacks import Record
 from ebmlife.plots import pictures
-from ebmlife.sampling.rng import mixed
+from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage import checkpoint
 
 PAGE = RESULTS / "defense.md"
@@ -181,7 +181,7 @@ def worth_showing(piece: Piece) -> bool:
 
 def rows_of_images(found: dict[Piece, Record], piece: Piece) -> Tensor:
     """Twenty images: natural, attacked, and both purified."""
-    seeds = [mixed(0, f"picture {i}") for i in range(20)]
+    seeds = [derive_seed(0, f"picture {i}") for i in range(20)]
     return attacks.Examples.of(found[piece], defended(piece), images(piece)[0], seeds=seeds).rows
 
 

@@ -14,7 +14,7 @@ from tables import RESULTS, replace, rows
 from training import chosen, minutes, trained
 
 from ebmlife.exam import LifeCycle, record
-from ebmlife.exam.portrait import together
+from ebmlife.exam.portrait import draw_cycles
 from ebmlife.exam.verdict import MIDRUN
 from ebmlife.plots import pictures
 from ebmlife.runs import build
@@ -68,7 +68,7 @@ def write() -> None:
         f"| {' | '.join(head)} |\n{'|---' * len(head)}|\n" + "\n".join(lines[name] for name in MODELS if name in lines),
     )
     some_only = "" if len(cycles) == len(MODELS) else f"-{'-'.join(cycles)}"  # beside the picture of others
-    pictures.save(PAGE.with_name(f"density-cifar10{some_only}.png"), together(cycles))
+    pictures.save(PAGE.with_name(f"density-cifar10{some_only}.png"), draw_cycles(cycles))
 
 
 def main(names: Sequence[str]) -> None:

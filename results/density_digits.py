@@ -22,7 +22,7 @@ from ebmlife.cli import main as ebmlife
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, record
 from ebmlife.exam.digits import digits_classifier
-from ebmlife.exam.portrait import together
+from ebmlife.exam.portrait import draw_cycles
 from ebmlife.exam.verdict import LATE, MIDRUN, late
 from ebmlife.plots import pictures
 from ebmlife.plots.pictures import Panel
@@ -170,7 +170,7 @@ def draw(cycles: dict[str, LifeCycle]) -> None:
     others = {name: cycle for name, cycle in cycles.items() if cycle.settings["chains"] == FEW}
     for file, lives in (("density-digits.png", lengths), ("density-digits-others.png", others)):
         if lives:
-            pictures.save(PAGE.with_name(file), together(lives))
+            pictures.save(PAGE.with_name(file), draw_cycles(lives))
 
 
 def curves(cycles: dict[str, LifeCycle]) -> Image.Image:

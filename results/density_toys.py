@@ -22,7 +22,7 @@ from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalise
 from ebmlife.plots import pictures
 from ebmlife.recipes.schema import Recipe
 from ebmlife.runs import build
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 RUNS, PAGE = Path("runs/results/density"), RESULTS / "density.md"
 LENGTHS = {"shortrun": "", "midrun": "-midrun", "longrun": "-longrun"}
@@ -53,7 +53,7 @@ def scored(toy: str, model: str, seed: int, console: Console) -> Scores:
     recipe = chosen(f"toy-{toy}{MODELS[model]}", {"seed": str(seed)} | prior)
     folder = trained(place(toy, model, seed), recipe, console)
     if not (folder / "scores.json").exists():
-        with whole(folder / "scores.json") as unfinished:
+        with atomic_write(folder / "scores.json") as unfinished:
             unfinished.write_text(json.dumps(asdict(score(folder, recipe.updates))))
     return Scores(**json.loads((folder / "scores.json").read_text()))
 

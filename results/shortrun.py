@@ -19,7 +19,7 @@ from ebmlife.exam import diversity, fd_digits
 from ebmlife.plots import pictures
 from ebmlife.runs import build
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "shortrun", RESULTS / "shortrun.md"
 VARIANTS = {
@@ -47,7 +47,7 @@ def scored(name: str, seed: int, console: Console) -> Scores:
     """Trains (or goes on, or finds) one run, and scores it."""
     folder = trained(RUNS / f"{name}-seed{seed}", chosen(name, {"seed": str(seed)}), console)
     if not (folder / "scores.json").exists():
-        with whole(folder / "scores.json") as unfinished:
+        with atomic_write(folder / "scores.json") as unfinished:
             unfinished.write_text(json.dumps(_score(folder)))
     return Scores(**json.loads((folder / "scores.json").read_text()))
 

@@ -19,7 +19,7 @@ from ebmlife.exam.scores import reference_features
 from ebmlife.plots import pictures
 from ebmlife.runs import build
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "shortrun-cifar10", RESULTS / "shortrun.md"
 VARIANTS = {
@@ -55,7 +55,7 @@ def score(title: str, what: str) -> dict[str, float]:
         else:
             steps = model.recipe.sampling_steps if what == "samples" else 0
             found = score_samples(model, data, n=SAMPLES, steps=steps, seed=1)
-        with whole(file) as unfinished:
+        with atomic_write(file) as unfinished:
             unfinished.write_text(json.dumps(found))
     return dict(json.loads(file.read_text()))
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 T_95 = 4.303  # Student's t of 2 degrees of freedom, for a 95 % interval of three seeds
@@ -31,5 +31,5 @@ def replace(page: Path, name: str, text: str) -> None:
     """Puts `text` between `<!-- NAME -->` and the next `<!-- end -->` of a page."""
     begin, end = f"<!-- {name} -->\n", "<!-- end -->"
     before, rest = page.read_text().split(begin)
-    with whole(page) as unfinished:
+    with atomic_write(page) as unfinished:
         unfinished.write_text(f"{before}{begin}{text.rstrip()}\n{end}{rest.split(end, 1)[1]}")

@@ -12,13 +12,13 @@ from ebmlife.nets import PerceptronEnergy, SNGANEnergy
 from ebmlife.sampling.energy import Energy, curvature, gaussian, gradient, tempered, total
 from ebmlife.sampling.fast import prepare
 from ebmlife.sampling.loop import langevin
-from ebmlife.sampling.rng import Lanes
+from ebmlife.sampling.rng import PerImageNoise
 
 SIZES = [3, 1, 4]
 
 
-def lanes() -> Lanes:
-    return Lanes([5, 6, 7], SIZES)
+def lanes() -> PerImageNoise:
+    return PerImageNoise([5, 6, 7], SIZES)
 
 
 def by_autograd(energy: Energy, x: Tensor, v: Tensor, *, steps: int, step_size: float, clip: float | None) -> Tensor:
@@ -26,11 +26,11 @@ def by_autograd(energy: Energy, x: Tensor, v: Tensor, *, steps: int, step_size: 
     noise, leaf = lanes(), x.clone().requires_grad_()
     state = leaf
     for _ in range(steps):
-        (slope,) = torch.autograd.grad(energy(state).sum(), state, create_graph=True)
+        (grad,) = torch.autograd.grad(energy(state).sum(), state, create_graph=True)
         if clip is not None:
-            lengths = slope.flatten(1).norm(dim=1).view(-1, *[1] * (x.ndim - 1))
-            slope = torch.where(lengths > 2 * clip / step_size**2, slope / lengths * 2 * clip / step_size**2, slope)
-        state = state - step_size**2 / 2 * slope + step_size * noise(state)
+            lengths = grad.flatten(1).norm(dim=1).view(-1, *[1] * (x.ndim - 1))
+            grad = torch.where(lengths > 2 * clip / step_size**2, grad / lengths * 2 * clip / step_size**2, grad)
+        state = state - step_size**2 / 2 * grad + step_size * noise(state)
     return torch.autograd.grad(state, leaf, v)[0]
 
 
@@ -142,8 +142,8 @@ def test_curvature_of_a_linear_energy_is_zero() -> None:
 
 
 def test_a_lane_draws_the_same_in_any_company() -> None:
-    together = Lanes([5, 6, 7], SIZES)
-    alone = Lanes([6], [1])
+    together = PerImageNoise([5, 6, 7], SIZES)
+    alone = PerImageNoise([6], [1])
     x = torch.zeros(8, 5)
     for _ in range(3):
         assert torch.equal(together(x)[3:4], alone(x[:1]))

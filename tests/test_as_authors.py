@@ -27,9 +27,9 @@ from ebmlife.runs.scores import read
 from ebmlife.sampling.energy import gaussian
 from ebmlife.sampling.loop import Walk
 from ebmlife.sampling.rng import Streams, normal
-from ebmlife.training.chains import Maturing, Persistent
+from ebmlife.training.chains import BurnIn, Persistent
 from ebmlife.training.learner import Learner
-from ebmlife.training.starts import Born, Uniform
+from ebmlife.training.starts import InitialStates, Uniform
 
 
 def test_clipping_by_weight_bounds_the_norm_of_each_weights_gradient() -> None:
@@ -92,7 +92,7 @@ class Counted:
     def __init__(self) -> None:
         self.start, self.made = Uniform((1, 2, 2)), list[int]()
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         self.made.append(n)
         return self.start(n, rng=rng)
 
@@ -111,12 +111,12 @@ def test_the_walk_after_a_rejuvenation_is_counted_or_not(count_first_walk: bool,
     for update in range(20):
         before = len(start.made)
         chains.step(gaussian(0.5), 5)
-        reborn = len(start.made) > before
-        if reborn:
+        rejuvenated = len(start.made) > before
+        if rejuvenated:
             reborn_at.append(update)
         if not count_first_walk:
-            assert reborn == (theirs > 2)
-            theirs = (theirs + 1) * (1 - reborn)
+            assert rejuvenated == (theirs > 2)
+            theirs = (theirs + 1) * (1 - rejuvenated)
             assert chains.bank.age.tolist() == [theirs] * 5
     assert reborn_at[0] == 3  # the first states of all are not rejuvenated ones
     assert {b - a for a, b in pairwise(reborn_at)} == {walks}
@@ -125,7 +125,7 @@ def test_the_walk_after_a_rejuvenation_is_counted_or_not(count_first_walk: bool,
 @pytest.mark.parametrize(("count_first_walk", "walks"), [(True, 3), (False, 4)])
 def test_states_mature_after_so_many_walks_or_one_more(count_first_walk: bool, walks: int) -> None:
     streams = Streams(0)
-    chains = Maturing(
+    chains = BurnIn(
         Uniform((1, 2, 2)),
         walk(streams),
         streams,
@@ -152,13 +152,13 @@ def test_probabilities_are_averaged_and_attacked_as_the_authors_do() -> None:
     (part,) = purifier.parts([1, 2], replicas=11)
     walked = purifier.walk(x.repeat_interleave(11, 0), purifier.noise(part, x.device)).requires_grad_()
     mean = torch.softmax(classifier(walked), 1).view(2, 11, 4).mean(1)
-    (slopes,) = torch.autograd.grad(F.cross_entropy(mean, y, reduction="sum"), walked)
+    (grads,) = torch.autograd.grad(F.cross_entropy(mean, y, reduction="sum"), walked)
 
     leaf = x.clone().requires_grad_()
     averaged = robust(leaf, seeds=[1, 2])
     torch.testing.assert_close(averaged, mean)
-    (slope,) = torch.autograd.grad(F.cross_entropy(averaged, y, reduction="sum"), leaf)
-    torch.testing.assert_close(slope, slopes.view(2, 11, 1, 3, 3).sum(1))
+    (grad,) = torch.autograd.grad(F.cross_entropy(averaged, y, reduction="sum"), leaf)
+    torch.testing.assert_close(grad, grads.view(2, 11, 1, 3, 3).sum(1))
     assert robust.with_gradient("full").average == "probabilities"
     assert not torch.allclose(DefendedClassifier(classifier, purifier, replicas=11)(x, seeds=[1, 2]), mean)
     with pytest.raises(BadInput, match="unknown average 'logit'; did you mean 'logits'"):

@@ -14,8 +14,17 @@ from ebmlife.sampling.energy import gaussian
 from ebmlife.sampling.loop import Walk
 from ebmlife.sampling.rng import Streams, normal
 from ebmlife.sampling.schedule import Phase, Piecewise, constant
-from ebmlife.training.chains import Chains, Fresh, Maturing, Persistent
-from ebmlife.training.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform
+from ebmlife.training.chains import BurnIn, Chains, Fresh, Persistent
+from ebmlife.training.starts import (
+    Augmented,
+    Coarse,
+    Downsampled,
+    FromData,
+    FromGenerator,
+    InitialStates,
+    Start,
+    Uniform,
+)
 
 SHAPE = (1, 8, 8)
 ENERGY = gaussian(0.5)
@@ -40,7 +49,7 @@ def fresh(start: Callable[[], Start]) -> Callable[[Streams], Chains]:
 
 
 def maturing(streams: Streams) -> Chains:
-    return Maturing(FromGenerator(generator()), walk(streams), streams, size=30, burn_in_size=20, mature=3)
+    return BurnIn(FromGenerator(generator()), walk(streams), streams, size=30, burn_in_size=20, mature=3)
 
 
 def noise() -> Start:
@@ -59,7 +68,7 @@ ALL: dict[str, Callable[[Streams], Chains]] = {
     "noise": fresh(noise),
     "contrastive divergence": fresh(data),
     "cooperative": fresh(made),
-    "multigrid": fresh(lambda: Coarse(Shrunk(FromData(digits()), size=2), SHAPE)),
+    "multigrid": fresh(lambda: Coarse(Downsampled(FromData(digits()), size=2), SHAPE)),
     "persistent": persistent(noise),
     "persistent, noise rejuvenation": persistent(noise, rejuvenate=constant(0.3)),
     "persistent, data rejuvenation": persistent(data, rejuvenate=constant(0.3)),
@@ -142,10 +151,10 @@ class Counting:
     def __init__(self) -> None:
         self.births = 0
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         x = torch.arange(self.births, self.births + n, dtype=torch.float32)[:, None]
         self.births += n
-        return Born(x, x.clone())
+        return InitialStates(x, x.clone())
 
 
 def still(streams: Streams) -> Walk:
@@ -200,7 +209,7 @@ def test_rejuvenation_follows_its_schedule() -> None:
 def test_matured_states_arrive_steadily_and_were_walked_long_enough() -> None:
     n, mature, steps = 20, 10, 500
     start = Counting()
-    chains = Maturing(start, still(Streams(0)), Streams(0), size=60, burn_in_size=100, mature=mature)
+    chains = BurnIn(start, still(Streams(0)), Streams(0), size=60, burn_in_size=100, mature=mature)
     arrivals = []
     for _ in range(steps):
         chains.step(ENERGY, n)
@@ -215,14 +224,14 @@ def test_matured_states_arrive_steadily_and_were_walked_long_enough() -> None:
 
 
 def test_maturing_learns_from_the_update_bank_only() -> None:
-    chains = Maturing(Counting(), still(Streams(0)), Streams(0), size=50, burn_in_size=50, mature=1000)
+    chains = BurnIn(Counting(), still(Streams(0)), Streams(0), size=50, burn_in_size=50, mature=1000)
     for _ in range(20):
         assert chains.step(ENERGY, 10).x.max() < 50  # the update bank was born first
 
 
 def test_burn_in_may_walk_further() -> None:
     streams = Streams(0)
-    chains = Maturing(
+    chains = BurnIn(
         Uniform((1,)), walk(streams, steps=1), streams, size=9, burn_in_size=9, mature=500, burn_in_steps=200
     )
     chains.burn_in.x.fill_(100.0)
@@ -240,8 +249,8 @@ def test_burn_in_may_walk_further() -> None:
         (lambda s: Persistent(Uniform(SHAPE), still(s), s, size=10**14), "needs .* GB, the machine has"),
         (lambda s: Persistent(Counting(), still(s), s, rejuvenate=constant(1.5)), "rejuvenate"),
         (lambda s: Persistent(Counting(), still(s), s, rounds=-1), "rounds"),
-        (lambda s: Maturing(Counting(), still(s), s, mature=0), "mature"),
-        (lambda s: Maturing(Counting(), still(s), s, burn_in_size=0), "burn_in_size"),
+        (lambda s: BurnIn(Counting(), still(s), s, mature=0), "mature"),
+        (lambda s: BurnIn(Counting(), still(s), s, burn_in_size=0), "burn_in_size"),
     ],
 )
 def test_impossible_banks_are_refused(make: Callable[[Streams], object], message: str) -> None:

@@ -76,9 +76,9 @@ def test_parts_change_nothing_and_bound_what_is_seen_at_once() -> None:
         logits[:, 0].sum().backward()
         assert classifier.most <= batch
         found.append((logits.detach(), leaf.grad))
-    for logits, slope in found[1:]:
+    for logits, grad in found[1:]:
         assert torch.equal(logits, found[0][0])
-        assert torch.equal(slope, found[0][1])
+        assert torch.equal(grad, found[0][1])
 
 
 def test_logits_are_averaged_over_the_replicas() -> None:

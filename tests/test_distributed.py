@@ -8,7 +8,7 @@ import torch
 from ranks import on_ranks
 from torch import Tensor
 
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 
 
@@ -24,12 +24,12 @@ def test_parts_are_a_partition_in_order(total: int, count: int) -> None:
 
 def test_alone_nothing_changes() -> None:
     tensors = [torch.tensor([1.0, 2.0]), torch.tensor(3.0)]
-    ALONE.average(tensors)
+    SINGLE_PROCESS.average(tensors)
     assert [tensor.tolist() for tensor in tensors] == [[1, 2], 3]
-    assert ALONE.any(True)
-    assert not ALONE.any(False)
-    assert list(ALONE.in_order([lambda: torch.tensor(1), lambda: torch.tensor(2)])) == [1, 2]
-    with pytest.raises(ValueError, match="mine"), ALONE.together(), ALONE.leading():
+    assert SINGLE_PROCESS.any(True)
+    assert not SINGLE_PROCESS.any(False)
+    assert list(SINGLE_PROCESS.in_order([lambda: torch.tensor(1), lambda: torch.tensor(2)])) == [1, 2]
+    with pytest.raises(ValueError, match="mine"), SINGLE_PROCESS.raise_on_all(), SINGLE_PROCESS.rank0_first():
         raise ValueError("mine")
 
 
@@ -48,7 +48,7 @@ def _exchange(ranks: Ranks) -> dict[str, object]:
         "gathered": [one["x"].tolist() for one in ranks.gather({"x": torch.arange(ranks.rank)})],
         "in order": [tensor.tolist() for tensor in ranks.in_order([lambda i=i: make(i) for i in range(5)])],
         "made": made,
-        "speaks": [ranks.speaks("the same"), ranks.speaks(f"my own, {ranks.rank}")],
+        "speaks": [ranks.is_first_to_say("the same"), ranks.is_first_to_say(f"my own, {ranks.rank}")],
     }
 
 
@@ -65,7 +65,7 @@ def test_three_ranks_exchange_what_they_should() -> None:
 
 
 def _mistaken(ranks: Ranks) -> None:
-    with ranks.together():
+    with ranks.raise_on_all():
         if ranks.rank == 1:
             raise BadInput("photo.jpg cannot be read")
 
@@ -81,7 +81,7 @@ def _met(ranks: Ranks, folder: Path) -> list[int]:
     for meeting in range(3):
         time.sleep(0.2 * ((ranks.rank + meeting) % 3))  # another one is late each time
         (folder / f"{meeting}-{ranks.rank}").touch()
-        ranks.meet()
+        ranks.barrier()
         there.append(len([*folder.glob(f"{meeting}-*")]))
     return there
 
@@ -91,7 +91,7 @@ def test_nobody_leaves_a_meeting_before_all_have_come(tmp_path: Path) -> None:
 
 
 def _led(ranks: Ranks, file: Path) -> bool:
-    with ranks.leading():
+    with ranks.rank0_first():
         there = file.exists()
         time.sleep(0.3 * ranks.first)  # else the others might be late by chance
         file.touch()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ebmlife.data import Batches, digits
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.nets import SNGANEnergy, SNGANGenerator
 from ebmlife.nets.batch_norm import SharedBatchNorm, share_batch_norm
@@ -24,7 +24,7 @@ from ebmlife.sampling.loop import langevin
 from ebmlife.sampling.rng import generator
 from ebmlife.storage import checkpoint
 from ebmlife.training.chains import Negatives
-from ebmlife.training.ebm import Figures, Trainer
+from ebmlife.training.ebm import EBMMetrics, Trainer
 from ebmlife.training.learner import Learner
 
 QUIET = Console(quiet=True)
@@ -56,7 +56,7 @@ class Rows:
         pass
 
 
-def _train(ranks: Ranks) -> tuple[dict[str, Tensor], list[Figures]]:
+def _train(ranks: Ranks) -> tuple[dict[str, Tensor], list[EBMMetrics]]:
     """Five updates of an energy and a generator with batch norm, every rank with its part of the batches."""
     torch.manual_seed(0)
     net, maker = SNGANEnergy(size=8, width=4, channels=1), SNGANGenerator(size=8, width=4, channels=1, latent=LATENT)
@@ -78,7 +78,7 @@ def _train(ranks: Ranks) -> tuple[dict[str, Tensor], list[Figures]]:
 
 
 def test_two_ranks_learn_what_one_process_learns_from_the_same_rows() -> None:
-    (alone, seen), ((first, seen_first), (second, seen_second)) = _train(ALONE), on_ranks(_train)
+    (alone, seen), ((first, seen_first), (second, seen_second)) = _train(SINGLE_PROCESS), on_ranks(_train)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     assert seen_first == seen_second
     assert alone.keys() == first.keys()
@@ -198,13 +198,13 @@ def test_a_run_goes_on_with_another_number_of_ranks(changes: dict[str, str], tmp
     state, manifest = checkpoint.load(place)
     assert shards.saved_by(manifest, place) == 2
     other, _ = checkpoint.load(checkpoint.shard(place, 1))
-    alone = shards.localise(state, place, saved=2, ranks=ALONE, device="cpu")
+    alone = shards.localise(state, place, saved=2, ranks=SINGLE_PROCESS, device="cpu")
     assert _equal(alone["trainer"]["chains"], _joined(state["trainer"]["chains"], other["chains"]))
     for name, stream in alone["streams"].items():
         fresh = generator(0, name).get_state()
         assert not any(torch.equal(stream, one) for one in (state["streams"][name], other["streams"][name], fresh))
 
-    said = _resume(ALONE, folder, 4)
+    said = _resume(SINGLE_PROCESS, folder, 4)
     assert "saved by 2 ranks, goes on with 1: the banks are split anew" in said
     state, manifest = checkpoint.load(checkpoint.path(folder, 4))
     assert shards.saved_by(manifest, checkpoint.path(folder, 4)) == 1

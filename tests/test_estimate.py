@@ -12,7 +12,7 @@ from ebmlife.runs import build
 from ebmlife.sampling.loop import Walk
 from ebmlife.sampling.rng import Streams
 from ebmlife.training.chains import Persistent
-from ebmlife.training.starts import Born, Uniform
+from ebmlife.training.starts import InitialStates, Uniform
 
 LAYERS = [(2, 128), (128, 128), (128, 128), (128, 1)]  # of the toy below
 TOY = {
@@ -88,7 +88,7 @@ def test_a_prior_is_walked_on_and_does_not_learn() -> None:
 class Counting(Uniform):
     born = 0
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: torch.Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: torch.Tensor | None = None) -> InitialStates:
         self.born += n
         return super().__call__(n, rng=rng, old=old)
 

@@ -12,7 +12,7 @@ import pytest
 
 from ebmlife.errors import BadInput
 from ebmlife.storage import atomic
-from ebmlife.storage.atomic import sweep, whole
+from ebmlife.storage.atomic import atomic_write, sweep
 
 OLD, NEW = {"a": "old", "b": "old", "c": "old"}, {"a": "new", "b": "new"}
 CHANGES = ("rename", "unlink", "rmdir")
@@ -23,7 +23,7 @@ class Killed(BaseException):
 
 
 def write(path: Path, files: dict[str, str]) -> None:
-    with whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
         unfinished.mkdir()
         for name, text in atomic.items():
             (unfinished / name).write_text(text)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.sampling.energy import gaussian, tempered, total
-from ebmlife.sampling.fingerprint import alike, of_functions, of_slope, of_tensors
+from ebmlife.sampling.fingerprint import alike, of_functions, of_gradient, of_tensors
 
 MADE = """
 import torch
@@ -72,10 +72,10 @@ def test_a_plain_function_has_the_name_of_all_such() -> None:
 def test_functions_that_hold_no_weights_are_known_by_their_slope() -> None:
     x = torch.randn(9, 2)
     scales = [1.0, 1.1]
-    slopes = [of_slope(lambda x, k=k: k * x.square().sum(1), x) for k in scales]  # type: ignore[misc]
-    assert slopes[0] == pytest.approx((2 * x[:4].norm(dim=1)).tolist())
-    assert not alike(*slopes)
-    assert alike(slopes[0], [length * 1.0001 for length in slopes[0]])
+    grads = [of_gradient(lambda x, k=k: k * x.square().sum(1), x) for k in scales]  # type: ignore[misc]
+    assert grads[0] == pytest.approx((2 * x[:4].norm(dim=1)).tolist())
+    assert not alike(*grads)
+    assert alike(grads[0], [length * 1.0001 for length in grads[0]])
     assert alike([math.nan], [math.nan])
     assert not alike(0.1, 0.1001)  # a setting, not a measurement
     assert not alike([1.0], [1.0, 2.0])

@@ -39,7 +39,7 @@ def classifier() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 4))
 
 
-def slope(robust: DefendedClassifier, x: Tensor, y: Tensor) -> Tensor:
+def grad(robust: DefendedClassifier, x: Tensor, y: Tensor) -> Tensor:
     leaf = x.clone().requires_grad_()
     F.cross_entropy(robust(leaf, seeds=[7] * len(x)), y).backward()  # type: ignore[no-untyped-call]
     assert leaf.grad is not None
@@ -65,22 +65,22 @@ def test_bpda_is_the_classifiers_gradient_at_the_purified_images_averaged() -> N
     walked = robust.purifier.walk(leaf, robust.purifier.noise(lanes, X.device)).requires_grad_()
     logits = robust.classifier(walked).view(3, 9, 4).mean(1)
     (at_walked,) = torch.autograd.grad(F.cross_entropy(logits, Y), walked)
-    torch.testing.assert_close(slope(robust, X, Y), at_walked.view(3, 9, 1, 8, 8).sum(1))
+    torch.testing.assert_close(grad(robust, X, Y), at_walked.view(3, 9, 1, 8, 8).sum(1))
 
 
 def test_full_is_bpda_on_a_relu_energy() -> None:
-    torch.testing.assert_close(slope(defended("full"), X, Y), slope(defended("bpda"), X, Y), rtol=0, atol=0)
+    torch.testing.assert_close(grad(defended("full"), X, Y), grad(defended("bpda"), X, Y), rtol=0, atol=0)
 
 
 def test_full_is_bpda_but_for_the_gaussian_term() -> None:
-    exact, straight = (slope(defended(mode, tau=0.15), X, Y) for mode in ("full", "bpda"))
+    exact, straight = (grad(defended(mode, tau=0.15), X, Y) for mode in ("full", "bpda"))
     torch.testing.assert_close(exact, straight * (1 - 0.03**2 / (2 * 0.15**2)) ** 5)
 
 
 def test_smooth_differs_from_full_and_leaves_the_logits_alone() -> None:
     smooth, full = defended("smooth"), defended("full")
     assert torch.equal(smooth(X, seeds=[7] * 3), full(X, seeds=[7] * 3))
-    assert (slope(smooth, X, Y) - slope(full, X, Y)).norm() > 1e-3 * slope(full, X, Y).norm()
+    assert (grad(smooth, X, Y) - grad(full, X, Y)).norm() > 1e-3 * grad(full, X, Y).norm()
 
 
 @pytest.mark.parametrize("beta", [1.0, 20.0])
@@ -116,8 +116,8 @@ SLOPES = torch.tensor([0.1, 0.3])
 
 
 def soft_prelu(x: Tensor) -> Tensor:
-    slopes = SLOPES.view(1, 2, 1, 1)
-    return slopes * x + (1 - slopes) * soft(x)
+    grads = SLOPES.view(1, 2, 1, 1)
+    return grads * x + (1 - grads) * soft(x)
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_transfer_is_the_bare_classifiers_gradient_at_the_image() -> None:
     (v,) = torch.autograd.grad(F.cross_entropy(logits, Y), logits)
     leaf = X.clone().requires_grad_()
     (wanted,) = torch.autograd.grad(robust.classifier(leaf), leaf, v)
-    torch.testing.assert_close(slope(robust, X, Y), wanted)
+    torch.testing.assert_close(grad(robust, X, Y), wanted)
 
 
 def test_fixed_noise_is_always_the_same() -> None:
     fixed, free = defended("fixed"), defended("bpda")
     assert torch.equal(fixed(X), fixed(X))
     assert not torch.equal(free(X), free(X))
-    assert torch.equal(slope(fixed, X, Y), slope(free, X, Y))  # with given seeds it is bpda
+    assert torch.equal(grad(fixed, X, Y), grad(free, X, Y))  # with given seeds it is bpda
 
 
 def test_modes_by_name() -> None:

@@ -69,7 +69,7 @@ def test_unfinished_files_and_their_empty_folders_are_cleared(tmp_path: Path) ->
     for target in (tmp_path / "old" / "a", tmp_path / "x" / "y" / "b", tmp_path / "kept" / "c"):
         leftovers.begin(target.with_name(f".{target.name}.unfinished"))
         target.with_name(f".{target.name}.unfinished").write_text("half")
-    with atomic.whole(tmp_path / "kept" / "d") as unfinished:
+    with atomic.atomic_write(tmp_path / "kept" / "d") as unfinished:
         unfinished.write_text("whole")
     leftovers.clear()
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["kept", "kept/d", "old"]

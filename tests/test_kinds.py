@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from ebmlife.errors import BadInput
-from ebmlife.recipes.options import Kinds
+from ebmlife.recipes.options import Registry
 from ebmlife.recipes.schema import part
 from ebmlife.sampling.schedule import Phase, Piecewise, constant
 
@@ -26,7 +26,7 @@ def samovar(*, taps: int = 1) -> dict[str, Any]:
     return {"taps": taps}
 
 
-POTS = Kinds("pot", {"kettle": Kettle, "samovar": samovar}, frozenset({"water", "fire"}))
+POTS = Registry("pot", {"kettle": Kettle, "samovar": samovar}, frozenset({"water", "fire"}))
 
 
 def test_defaults_are_filled_in() -> None:

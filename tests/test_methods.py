@@ -64,9 +64,9 @@ def test_a_loaded_model_is_walked_on_and_sampled_like_any(name: str, trained: Pa
     assert torch.equal(x, model.sample(3, seed=1))
     assert not torch.equal(x, model.sample(3, seed=2))
     assert model.energy(x).shape == (3,)
-    slope = gradient(model.energy, x)
-    assert slope.shape == x.shape
-    assert slope.isfinite().all()
+    grad = gradient(model.energy, x)
+    assert grad.shape == x.shape
+    assert grad.isfinite().all()
     walked, info = langevin(model.energy, x, steps=2, step_size=model.recipe.langevin.step_size)
     assert walked.isfinite().all()
     assert info.gradient > 0

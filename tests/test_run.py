@@ -124,7 +124,7 @@ def test_a_finished_run_resumed_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
     run.begin(small_digits(), tmp_path / "run", console=QUIET)
-    with run._alone(tmp_path / "run"), pytest.raises(BadInput, match="in use by another process"):
+    with run._exclusive(tmp_path / "run"), pytest.raises(BadInput, match="in use by another process"):
         run.resume(tmp_path / "run", console=QUIET)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ebmlife.sampling.schedule import GAMMA_ANNEAL, Falling, Phase, Piecewise, constant, parse
+from ebmlife.sampling.schedule import GAMMA_ANNEAL, LinearDecay, Phase, Piecewise, constant, parse
 
 
 def test_gamma_anneal_is_the_papers() -> None:
@@ -20,5 +20,5 @@ def test_phases_begin_at_0_and_go_up(starts: list[int]) -> None:
 
 
 def test_falling_goes_to_nothing_in_a_straight_line() -> None:
-    falling = Falling(Piecewise((Phase(0, 1.0), Phase(50, 0.5))), until=100)
+    falling = LinearDecay(Piecewise((Phase(0, 1.0), Phase(50, 0.5))), until=100)
     assert [falling(update) for update in (0, 25, 50, 75, 100, 200)] == [1.0, 0.75, 0.25, 0.125, 0.0, 0.0]

@@ -16,11 +16,11 @@ from ebmlife.exam.digits import digits_classifier
 from ebmlife.plots import pictures
 from ebmlife.runs import build, run
 from ebmlife.runs.model import Model
-from ebmlife.sampling.rng import mixed
+from ebmlife.sampling.rng import derive_seed
 from ebmlife.training.chains import Persistent
 
 # Constants, no draws of a command: weights before those of the checkpoint are put in, and how the digits are split.
-CONSTANT = {mixed(0, "weights"), mixed(0, "digits split")}
+CONSTANT = {derive_seed(0, "weights"), derive_seed(0, "digits split")}
 
 
 class Seeded:
@@ -91,7 +91,7 @@ def test_no_two_commands_draw_from_one_stream(folder: Path, tmp_path: Path, monk
             command()
         found[name] = seeded.seeds
     assert all(found.values())
-    assert {mixed(0, "births"), mixed(0, "bank"), mixed(0, "langevin")} <= found["training"]
+    assert {derive_seed(0, "births"), derive_seed(0, "bank"), derive_seed(0, "langevin")} <= found["training"]
     shared = {(a, b): found[a] & found[b] for a, b in combinations(found, 2)}
     assert {pair: seeds for pair, seeds in shared.items() if seeds} == {}
 

@@ -7,7 +7,7 @@ import torch
 from test_chains import ALL, ENERGY, copied
 from torch import Tensor
 
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.runs import shards
 from ebmlife.sampling.rng import Streams
@@ -31,7 +31,7 @@ def test_every_kind_of_chain_can_be_split_and_joined(kind: str, count: int) -> N
         elif isinstance(whole, int):
             assert sum(pieces) == whole
     joined = make(Streams(1))
-    joined.load_state_dict(copied(shards.split(parts, ALONE)))
+    joined.load_state_dict(copied(shards.split(parts, SINGLE_PROCESS)))
     again = leaves(joined.state_dict())
     assert all(torch.equal(again[n], v) if isinstance(v, Tensor) else again[n] == v for n, v in leaves(state).items())
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from ebmlife.attacks import Record, Threat, evaluate
 from ebmlife.cli import main
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, life_cycle
-from ebmlife.exam.cycle import Slope
+from ebmlife.exam.cycle import HasGradient
 from ebmlife.runs import run
 from ebmlife.sampling.energy import Energy, gaussian
 from ebmlife.sampling.long_run import long_walk
@@ -67,11 +67,11 @@ def _walk(ranks: Ranks, steps: int, folder: Path | None) -> Tensor:
 
 
 def test_a_long_walk_goes_on_with_any_number_of_ranks(tmp_path: Path) -> None:
-    whole = _walk(ALONE, 350, None)
+    whole = _walk(SINGLE_PROCESS, 350, None)
     for x in on_ranks(_walk, 350, None, count=3):
         assert torch.equal(x, whole)
     on_ranks(_walk, 130, tmp_path, count=3)
-    _walk(ALONE, 210, tmp_path)
+    _walk(SINGLE_PROCESS, 210, tmp_path)
     assert [x.tolist() for x in on_ranks(_walk, 350, tmp_path)] == [whole.tolist()] * 2
     assert checkpoint.updates(tmp_path) == [210, 350]
 
@@ -101,7 +101,7 @@ def quartic(x: Tensor) -> Tensor:
     return x.square().sum(1).square()
 
 
-def _exam(ranks: Ranks, energy: Energy | Slope) -> LifeCycle:
+def _exam(ranks: Ranks, energy: Energy | HasGradient) -> LifeCycle:
     """Chains that are thrown out of the world: the last batch, which is the second rank's."""
     start = torch.zeros(6, 2)
     start[5] = 1e9
@@ -109,8 +109,8 @@ def _exam(ranks: Ranks, energy: Energy | Slope) -> LifeCycle:
 
 
 @pytest.mark.parametrize(("energy", "said"), [(quartic, "an energy is not finite at step 1"), (Steep(), "not finite")])
-def test_chains_that_diverge_on_one_rank_are_seen_by_all(energy: Energy | Slope, said: str) -> None:
-    one, found = _exam(ALONE, energy), on_ranks(_exam, energy)
+def test_chains_that_diverge_on_one_rank_are_seen_by_all(energy: Energy | HasGradient, said: str) -> None:
+    one, found = _exam(SINGLE_PROCESS, energy), on_ranks(_exam, energy)
     assert said in one.reasons[-1]
     for cycle in found:
         assert cycle.steps == one.steps == [0]
@@ -137,7 +137,7 @@ def _attack(ranks: Ranks, folder: Path | None, group: int) -> Record:
 @pytest.mark.parametrize("group", [3, 10])
 def test_an_attack_that_was_killed_goes_on_with_more_ranks(tmp_path: Path, group: int) -> None:
     """With one group for two ranks, one of them has nothing to do."""
-    whole = _attack(ALONE, None, group)
+    whole = _attack(SINGLE_PROCESS, None, group)
     assert all(same(record, whole) for record in on_ranks(_attack, None, group))
     with pytest.raises(KeyboardInterrupt):
         _interrupted(tmp_path, group)

@@ -8,7 +8,7 @@ from ebmlife.errors import BadInput
 from ebmlife.nets import SNGANGenerator
 from ebmlife.sampling.energy import gaussian
 from ebmlife.sampling.rng import normal
-from ebmlife.training.starts import Augmented, Coarse, FromData, FromGenerator, Shrunk, Uniform, Walked
+from ebmlife.training.starts import AfterLangevin, Augmented, Coarse, Downsampled, FromData, FromGenerator, Uniform
 
 
 def test_uniform_fills_the_cube(rng: torch.Generator) -> None:
@@ -62,14 +62,14 @@ def test_augmented_flip_mirrors_half(rng: torch.Generator) -> None:
 
 
 def test_coarse_keeps_the_mean_of_each_cell(rng: torch.Generator) -> None:
-    flat = Coarse(Shrunk(FromData(digits()), size=1), (1, 8, 8))(5, rng=rng).x
+    flat = Coarse(Downsampled(FromData(digits()), size=1), (1, 8, 8))(5, rng=rng).x
     assert flat.shape == (5, 1, 8, 8)
     torch.testing.assert_close(flat, flat[:, :, :1, :1].expand_as(flat))  # enlarged from one pixel
 
 
 def test_walked_is_langevin_on_another_start() -> None:
     start, energy = Uniform((2,)), gaussian(0.3)
-    x = Walked(start, energy, steps=4, step_size=0.1)(7, rng=torch.Generator().manual_seed(3)).x
+    x = AfterLangevin(start, energy, steps=4, step_size=0.1)(7, rng=torch.Generator().manual_seed(3)).x
     rng = torch.Generator().manual_seed(3)
     born = start(7, rng=rng).x
     assert torch.equal(x, langevin(energy, born, steps=4, step_size=0.1, noise=normal(rng))[0])

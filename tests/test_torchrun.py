@@ -20,7 +20,7 @@ from test_run import assert_same
 
 from ebmlife.cli import main
 from ebmlife.data import digits
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.exam import score_samples
 from ebmlife.runs import build, logging, run
 from ebmlife.storage import checkpoint
@@ -106,7 +106,7 @@ def test_samples_and_scores_are_those_of_one_process(folder: Path, tmp_path: Pat
     assert not torch.equal(one[:88], one[512:])  # batches differ
     words = ("fid", str(folder), "--n", "600", "--steps", "2")
     assert on_two(*words)[0][1] == _main(*words)[1]
-    alone = pytest.approx(_score(ALONE, folder), rel=1e-7)  # so many threads, so many orders of a sum
+    alone = pytest.approx(_score(SINGLE_PROCESS, folder), rel=1e-7)  # so many threads, so many orders of a sum
     assert on_ranks(_score, folder) == [alone] * 2
 
 

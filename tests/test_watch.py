@@ -10,12 +10,12 @@ from rich.console import Console
 from torch import Tensor
 
 from ebmlife.runs import build, logging
-from ebmlife.training.chains import Chains, Maturing
-from ebmlife.training.ebm import Figures
+from ebmlife.training.chains import BurnIn, Chains
+from ebmlife.training.ebm import EBMMetrics
 
 
-def figures(update: int, data_seconds: float = 0.0) -> Figures:
-    return Figures(
+def figures(update: int, data_seconds: float = 0.0) -> EBMMetrics:
+    return EBMMetrics(
         update=update,
         energy_difference=-1.5,
         energy_data=0.5,
@@ -164,7 +164,7 @@ def test_burn_in_counts_and_arrivals_of_maturing_chains_are_watched(tmp_path: Pa
     fields = {"chains__kind": "maturing", "chains__size": "20", "chains__burn_in_size": "16", "chains__mature": "4"}
     trainer = build.training(small_digits(**fields)).trainer
     maturing = trainer.chains
-    assert isinstance(maturing, Maturing)
+    assert isinstance(maturing, BurnIn)
     log = logging.Log(tmp_path / "log.jsonl", maturing, after=0)
     board = logging.Board(tmp_path / "board", maturing, every=1, after=0)
     look = logging.Pictures(tmp_path, {}, maturing, every=10)

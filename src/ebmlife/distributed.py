@@ -65,7 +65,7 @@ class Ranks:
         """Whether it holds on some rank."""
         return bool(self.sum(torch.tensor(float(flag))).item())
 
-    def told(self, number: int | None) -> int | None:
+    def from_rank0(self, number: int | None) -> int | None:
         """The first rank's number, on every rank."""
         sent = torch.tensor([0 if number is None else 1, number or 0]) * self.first
         there, value = self.sum(sent).tolist()
@@ -86,7 +86,7 @@ class Ranks:
                 yield from made.values()
 
     @contextmanager
-    def together(self, *, unevenly: bool = False) -> Iterator[None]:
+    def raise_on_all(self, *, unevenly: bool = False) -> Iterator[None]:
         """Within, each rank works by itself; if one makes a mistake or diverges, all of them raise it.
 
         `unevenly`: some may be done hours before others.
@@ -100,13 +100,13 @@ class Ranks:
         except (BadInput, OSError, Diverged) as error:
             mistake = error
         if unevenly:
-            self.meet()
+            self.barrier()
         said = b"" if mistake is None else (str(mistake) or type(mistake).__name__).encode()
         for message in filter(None, self._gather(_DIVERGED + said if isinstance(mistake, Diverged) else said)):
             kind = Diverged if message.startswith(_DIVERGED) else BadInput
             raise kind(message.removeprefix(_DIVERGED).decode()) from mistake
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Waits for all ranks, however long: PyTorch's own messages give up after a while."""
         if self.count == 1:
             return
@@ -119,7 +119,7 @@ class Ranks:
                 pause = min(2 * pause, 1.0)
 
     @contextmanager
-    def leading(self) -> Iterator[None]:
+    def rank0_first(self) -> Iterator[None]:
         """Within, the first process of each machine goes ahead of its others: what it downloads or caches is there."""
         if self.local:
             self.any(False)
@@ -140,7 +140,7 @@ class Ranks:
             dist.all_gather(received, sent)
         return [data[:length].numpy().tobytes() for data, length in zip(received, lengths.tolist(), strict=True)]
 
-    def speaks(self, about: str) -> bool:
+    def is_first_to_say(self, about: str) -> bool:
         """Whether this rank is the first that has this to say."""
         if self.store is None:
             return True
@@ -159,17 +159,17 @@ class Ranks:
         return self  # a process has one
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 
 def join() -> Ranks:
-    """The ranks among which torchrun started this process; `ALONE` where it did not."""
+    """The ranks among which torchrun started this process; `SINGLE_PROCESS` where it did not."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
     if not all(name in os.environ for name in names):
-        return ALONE
+        return SINGLE_PROCESS
     rank, count, local = (int(os.environ[name]) for name in names[:3])
     if count == 1:
-        return ALONE
+        return SINGLE_PROCESS
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(local % torch.cuda.device_count())

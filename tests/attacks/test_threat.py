@@ -28,18 +28,18 @@ def test_nothing_leaves_the_ball_or_the_cube(threat: Threat) -> None:
 
 
 def test_a_step_is_in_pixels_and_tensors_move_by_twice_as_much() -> None:
-    origin, slope = torch.zeros(1, 1, 2, 2), torch.tensor([[[[0.3, -2.0], [0.0, 1.0]]]])
-    linf = Threat("linf", 8 / 255).step(origin, slope, origin, size=2 / 255)
+    origin, grad = torch.zeros(1, 1, 2, 2), torch.tensor([[[[0.3, -2.0], [0.0, 1.0]]]])
+    linf = Threat("linf", 8 / 255).step(origin, grad, origin, size=2 / 255)
     torch.testing.assert_close(linf, torch.tensor([[[[4.0, -4.0], [0.0, 4.0]]]]) / 255)
-    l2 = Threat("l2", 0.5).step(origin, slope, origin, size=0.25)
-    torch.testing.assert_close(l2, slope / slope.norm() * 0.5)
+    l2 = Threat("l2", 0.5).step(origin, grad, origin, size=0.25)
+    torch.testing.assert_close(l2, grad / grad.norm() * 0.5)
 
 
 def test_a_tiny_slope_is_a_direction_as_any_other() -> None:
     """Of a confident classifier; the square of 1e-30 is 0 in float32."""
-    origin, slope = torch.zeros(1, 1, 2, 2), torch.tensor([[[[0.3, -2.0], [0.0, 1.0]]]])
-    l2 = Threat("l2", 0.5).step(origin, 1e-30 * slope, origin, size=0.25)
-    torch.testing.assert_close(l2, slope / slope.norm() * 0.5)
+    origin, grad = torch.zeros(1, 1, 2, 2), torch.tensor([[[[0.3, -2.0], [0.0, 1.0]]]])
+    l2 = Threat("l2", 0.5).step(origin, 1e-30 * grad, origin, size=0.25)
+    torch.testing.assert_close(l2, grad / grad.norm() * 0.5)
 
 
 def test_a_slope_of_zero_moves_nothing() -> None:

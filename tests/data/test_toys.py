@@ -87,8 +87,8 @@ def test_log_density_is_differentiable_everywhere_in_float32(density):
     log_density = density.log_density(x)
     assert log_density.shape == (51,)
     assert log_density.dtype == torch.float32
-    (slope,) = torch.autograd.grad(log_density.sum(), x)
-    assert slope.isfinite().all()
+    (grad,) = torch.autograd.grad(log_density.sum(), x)
+    assert grad.isfinite().all()
 
 
 @pytest.mark.parametrize("name", TOYS)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.outliers import auroc, detect, strangers
+from ebmlife.exam.outliers import auroc, detect, outlier_sets
 from ebmlife.sampling.energy import gaussian
 
 
@@ -25,7 +25,7 @@ def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half() -> None:
 
 def test_strangers_keep_what_they_should_of_the_data() -> None:
     data = torch.rand(6, 1, 4, 4)
-    made = strangers(data, rng=torch.Generator().manual_seed(0))
+    made = outlier_sets(data, rng=torch.Generator().manual_seed(0))
     assert all(x.shape == data.shape and x.abs().max() <= 1 for x in made.values())
     assert made["constant"].flatten(1).std(1).max() == 0
     assert torch.equal(made["shuffled"].flatten(1).sort(1).values, data.flatten(1).sort(1).values)

@@ -3,7 +3,7 @@
 import torch
 
 from ebmlife.exam import LifeCycle, life_cycle
-from ebmlife.exam.portrait import _frames, landmarks, together
+from ebmlife.exam.portrait import _frames, draw_cycles, landmarks
 from ebmlife.sampling.energy import gaussian
 
 
@@ -19,5 +19,5 @@ def test_strips_share_their_columns_and_are_white_where_a_shorter_life_was_not_l
     frames = _frames(short, [0, 1, 10, 15, 100, 150], 2).view(2, 6, 1, 4, 4)
     assert torch.equal(frames[1, 2], short.strip[short.steps.index(10), 1])
     assert frames[:, 4:].eq(1).all()
-    one, two = together({"a": short}), together({"a": short, "b": long})
+    one, two = draw_cycles({"a": short}), draw_cycles({"a": short, "b": long})
     assert two.height > one.height

@@ -54,13 +54,13 @@ def judge(cases: Sequence[Case], *, jobs: int, first: int = 0) -> Iterator[Verdi
     global _cases
     _cases = cases  # workers inherit them: cases are functions, which cannot be sent
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_judge, range(first, len(cases)))
+        yield from pool.imap_unordered(_final_evaluation, range(first, len(cases)))
 
 
 _cases: Sequence[Case] = ()
 
 
-def _judge(index: int) -> Verdict:
+def _final_evaluation(index: int) -> Verdict:
     case, began = _cases[index], time.monotonic()
     wrong = skipped = None
     try:

@@ -14,7 +14,7 @@ from ebmlife.attacks.record import Record
 from ebmlife.defense.purifier import DefendedClassifier
 from ebmlife.errors import BadInput
 from ebmlife.storage import regular
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Examples:
         return torch.cat([self.natural, self.attacked, self.natural_purified, self.attacked_purified])
 
     def save(self, file: Path) -> None:
-        with whole(file) as unfinished:
+        with atomic_write(file) as unfinished:
             save_file({field.name: getattr(self, field.name).contiguous() for field in fields(self)}, unfinished)
 
     @classmethod

@@ -18,9 +18,9 @@ from ebmlife.attacks.shares import Share
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense.gradients import Fixed, Full, Smooth, Transfer, through
 from ebmlife.defense.purifier import DefendedClassifier
-from ebmlife.sampling.rng import mixed
+from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage import regular
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 _FILE, _TITLE = "checks.txt", "masking of "
 _STEADY = 1e4  # a gradient that grows or shrinks along the chain by more than this is no guide
@@ -38,7 +38,7 @@ class Check:
 
 def keep(folder: Path, name: str, found: Sequence[Check]) -> None:
     """What the checks of an attack said, beside their own attacks: in masking-NAME of the attack's folder."""
-    with whole(place(folder, name) / _FILE) as unfinished:
+    with atomic_write(place(folder, name) / _FILE) as unfinished:
         unfinished.write_text("\n".join([f"{_TITLE}{name}:", *map(str, found)]) + "\n")
 
 
@@ -142,7 +142,7 @@ def gradient_norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full,
     """|v| (segments + 1, B) of the cross-entropy's gradient on its way from the chain's end to its beginning."""
     purifier = robust.purifier
     found = []
-    for part in purifier.parts([mixed(seed, f"{i}/norms") for i in range(len(x))], replicas=1):
+    for part in purifier.parts([derive_seed(seed, f"{i}/norms") for i in range(len(x))], replicas=1):
         rows = [lane.image for lane in part]
         walked = purifier.walk(x[rows], purifier.noise(part, x.device))
         v = _loss_gradient(robust, walked, y[rows].long())

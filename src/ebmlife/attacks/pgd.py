@@ -17,13 +17,13 @@ from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.progress import Meter, Watcher
 from ebmlife.attacks.record import EVALUATED_ON, NONE, Record, Tally
 from ebmlife.attacks.threat import Threat
-from ebmlife.attacks.workspace import Storage, alone, held, refuse_another
+from ebmlife.attacks.workspace import Storage, exclusive, held, refuse_another
 from ebmlife.defense.gradients import Transfer, attacked_through
 from ebmlife.defense.purifier import DefendedClassifier, undefended
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import Diverged, at_least
 from ebmlife.sampling.energy import frozen
-from ebmlife.sampling.rng import generator, mixed
+from ebmlife.sampling.rng import derive_seed, generator
 
 
 def evaluate(
@@ -45,7 +45,7 @@ def evaluate(
     evaluated_on: Mapping[str, Any] | None = None,  # where the images come from, for the record
     save_every: float = 10.0,  # seconds
     watch: Watcher = lambda progress: None,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Record:
     """Attacks a defended classifier, or any other, at images x in [-1, 1] with labels y.
 
@@ -54,7 +54,7 @@ def evaluate(
     groups; each watches its own, and all of them return the record, which is that of one process.
     """
     ids = range(len(x)) if ids is None else ids
-    attack, named = _settled(
+    attack, named = _validate(
         model,
         x,
         y,
@@ -71,15 +71,15 @@ def evaluate(
         folder=folder,
         evaluated_on=evaluated_on,
     )
-    with alone(folder, ranks):
-        with ranks.together(), ranks.leading():
+    with exclusive(folder, ranks):
+        with ranks.raise_on_all(), ranks.rank0_first():
             storage = Storage(folder, named, every=save_every)
             found = storage.finished()
         if not ranks.any(found is None):
             assert found is not None
             return found
         record = Record(storage.settings, _tally(attack, x, y, ids, storage, watch, ranks))
-        with ranks.together():
+        with ranks.raise_on_all():
             if ranks.first:
                 storage.finish(record)
     return record
@@ -90,12 +90,12 @@ def settings(model: nn.Module, x: Tensor, y: Tensor, *, folder: Path | str | Non
 
     Mistakes, and a folder that holds another attack, are a BadInput as they are there; nothing is written.
     """
-    _, named = _settled(model, x, y, range(len(x)), group=None, folder=folder, **options)
+    _, named = _validate(model, x, y, range(len(x)), group=None, folder=folder, **options)
     refuse_another(folder, named)
     return named
 
 
-def _settled(
+def _validate(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
@@ -116,7 +116,9 @@ def _settled(
     """The attack, and the settings that it is known by, the size of its groups among them."""
     robust = model if isinstance(model, DefendedClassifier) else undefended(model)
     threat = Threat.of(threat)
-    validation.whole(steps=steps, replicas=replicas, verify=verify, evaluations=evaluations, seed=seed, group=group)
+    validation.whole_numbers(
+        steps=steps, replicas=replicas, verify=verify, evaluations=evaluations, seed=seed, group=group
+    )
     step_size = threat.radius / 4 if step_size is None else step_size
     replicas = robust.replicas if replicas is None else replicas
     at_least(1, "attack", replicas=replicas, verify=verify, evaluations=evaluations)
@@ -153,7 +155,7 @@ def _tally(
     groups = list(enumerate(torch.split(torch.arange(len(x)), group)))[ranks.part(-(-len(x) // group))]
     meter = Meter(sum(len(rows) for _, rows in groups), walks=attack.walks, final=attack.steps + 2, watch=watch)
     tallies = []
-    with ranks.together(unevenly=True):  # broken images are soon done with
+    with ranks.raise_on_all(unevenly=True):  # broken images are soon done with
         for index, rows in groups:
             images, labels, names = x[rows], y[rows].long().cpu(), torch.tensor(ids)[rows]
             blank = Tally.blank(names, labels, images.cpu(), steps=attack.steps, evaluations=attack.evaluations)
@@ -222,9 +224,9 @@ class _Attack:
         if stage == 0:
             self._begin(tally, origin)
         elif step > self.steps:
-            self._judge(tally, origin.device, step - self.steps - 1)
+            self._final_evaluation(tally, origin.device, step - self.steps - 1)
         elif len(tally.standing()):
-            self._strike(tally, origin, step)
+            self._attack_step(tally, origin, step)
 
     def _begin(self, tally: Tally, origin: Tensor) -> None:
         """Natural predictions; those that are right start at random in the ball."""
@@ -233,11 +235,11 @@ class _Attack:
             rng = generator(self.seed, f"{tally.ids[row]}/start", device=origin.device)
             tally.adversaries[row] = self.threat.start(origin[row], rng=rng).cpu()
 
-    def _strike(self, tally: Tally, origin: Tensor, step: int) -> None:
+    def _attack_step(self, tally: Tally, origin: Tensor, step: int) -> None:
         """c_j, its gradient, the verification if c_j is wrong, and the step from X_j to X_(j+1)."""
         rows = tally.standing()
         x, last = tally.adversaries[rows].to(origin.device), step == self.steps
-        predicted, slope = self._look(tally, x, rows, step, climb=not last)
+        predicted, grad = self._evaluate_batch(tally, x, rows, step, climb=not last)
         tally.attacked[rows, step] = predicted
         doubtful = predicted != tally.labels[rows]
         if doubtful.any():
@@ -246,12 +248,12 @@ class _Attack:
             tally.verified[rows[doubtful], step] = again
             broken = rows[doubtful][again != tally.labels[rows[doubtful]]]
             tally.broken_at[broken] = step
-        if slope is not None:
-            moved = self.threat.step(x, slope, origin[rows], size=self.step_size).cpu()
+        if grad is not None:
+            moved = self.threat.step(x, grad, origin[rows], size=self.step_size).cpu()
             unbroken = tally.broken_at[rows] == NONE  # a broken one keeps the image that broke it
             tally.adversaries[rows[unbroken]] = moved[unbroken]
 
-    def _judge(self, tally: Tally, device: torch.device, evaluation: int) -> None:
+    def _final_evaluation(self, tally: Tally, device: torch.device, evaluation: int) -> None:
         """One more evaluation of the last adversaries."""
         logits = self._classify(tally, tally.adversaries.to(device), tally.ids, f"final {evaluation}")
         tally.final[:, evaluation] = logits.argmax(1)
@@ -264,8 +266,10 @@ class _Attack:
         tally.image_steps += len(x) * self.verify * self.robust.purifier.steps
         return _finite(logits, f"logits of the evaluation '{what}'").cpu()
 
-    def _look(self, tally: Tally, x: Tensor, rows: Tensor, step: int, *, climb: bool) -> tuple[Tensor, Tensor | None]:
-        """Predictions (n,) by the attack's replicas, and the slopes of their losses where they are to be climbed."""
+    def _evaluate_batch(
+        self, tally: Tally, x: Tensor, rows: Tensor, step: int, *, climb: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Predictions (n,) by the attack's replicas, and the gradients of their losses if `climb`."""
         at_once = max(1, self.robust.purifier.batch // self.replicas)  # the walked images of a gradient are kept
         found = [
             self._ascent(x[part], tally.labels[rows[part]], tally.ids[rows[part]], step, climb=climb)
@@ -274,8 +278,8 @@ class _Attack:
         walks = 1 + self.robust.gradient.walks * climb
         tally.image_steps += walks * len(x) * self.replicas * self.robust.purifier.steps
         tally.gradients += len(x) * climb
-        slopes = [slope for _, slope in found if slope is not None]
-        return torch.cat([predicted for predicted, _ in found]), torch.cat(slopes) if slopes else None
+        grads = [grad for _, grad in found if grad is not None]
+        return torch.cat([predicted for predicted, _ in found]), torch.cat(grads) if grads else None
 
     def _ascent(self, x: Tensor, y: Tensor, ids: Tensor, step: int, *, climb: bool) -> tuple[Tensor, Tensor | None]:
         robust, seeds = self.robust, self._seeds(ids, f"attack {step}")
@@ -287,14 +291,14 @@ class _Attack:
             return predicted, None
         with frozen(robust.classifier, walking=False):
             attacked = robust.classifier(leaf) if bare else logits
-            (slope,) = torch.autograd.grad(self.loss(attacked, y.to(x.device)).sum(), leaf)
-        return predicted, _finite(slope, f"{robust.gradient.name} gradient at attack step {step}")
+            (grad,) = torch.autograd.grad(self.loss(attacked, y.to(x.device)).sum(), leaf)
+        return predicted, _finite(grad, f"{robust.gradient.name} gradient at attack step {step}")
 
     def _seeds(self, ids: Tensor, what: str) -> list[int]:
         if self.robust.purifier.seed is not None:  # a defence whose noise is always the same
             return [self.robust.purifier.seed] * len(ids)
         name = "known" if self.robust.gradient.known_noise else what
-        return [mixed(self.seed, f"{image}/{name}") for image in ids.tolist()]
+        return [derive_seed(self.seed, f"{image}/{name}") for image in ids.tolist()]
 
 
 def _finite(values: Tensor, what: str) -> Tensor:

@@ -68,14 +68,14 @@ class Threat:
             offset = direction / direction.norm() * share
         return self.inside(origin + 2 * self.radius * offset, origin)
 
-    def step(self, x: Tensor, slope: Tensor, origin: Tensor, *, size: float) -> Tensor:
+    def step(self, x: Tensor, grad: Tensor, origin: Tensor, *, size: float) -> Tensor:
         """Up the slope by `size` (in pixels of [0, 1]), back into the ball around the origins, into the cube."""
         if self.norm == "linf":
-            direction = slope.sign()
+            direction = grad.sign()
         else:
-            slope = slope / slope.abs().amax((-3, -2, -1), keepdim=True).clamp_min(1e-38)  # squares of small ones are 0
-            lengths = _lengths(slope)
-            direction = torch.where(lengths > 0, slope / lengths, slope)
+            grad = grad / grad.abs().amax((-3, -2, -1), keepdim=True).clamp_min(1e-38)  # squares of small ones are 0
+            lengths = _lengths(grad)
+            direction = torch.where(lengths > 0, grad / lengths, grad)
         return self.inside(x + 2 * size * direction, origin)
 
     def inside(self, x: Tensor, origin: Tensor) -> Tensor:

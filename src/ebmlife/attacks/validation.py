@@ -43,7 +43,7 @@ def attack(
     _energy(robust, x)
 
 
-def whole(**counts: object) -> None:
+def whole_numbers(**counts: object) -> None:
     """BadInput for the first that is no whole number; None is for a default."""
     for name, count in counts.items():
         if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
@@ -167,9 +167,9 @@ def _energy(robust: DefendedClassifier, x: Tensor) -> None:
     if not robust.purifier.steps:
         return
     with frozen(energy), _said(lambda reason: f"the energy does not take images of shape {shape}: {reason}"):
-        slope = gradient(energy, one)
-    if slope.shape != one.shape:
-        raise BadInput(f"the energy's gradient has the shape {tuple(slope.shape[1:])} for an image of {shape}")
+        grad = gradient(energy, one)
+    if grad.shape != one.shape:
+        raise BadInput(f"the energy's gradient has the shape {tuple(grad.shape[1:])} for an image of {shape}")
     if robust.gradient.walks:
         _way_back(robust, x, who=f"{robust.gradient.name} gradients", instead="attack it with bpda")
     mode = attacked_through(robust.gradient)

@@ -12,7 +12,7 @@ from ebmlife.attacks.record import EVALUATED_ON, Record, Tally, differences
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import read_json, remove, sweep, whole
+from ebmlife.storage.atomic import atomic_write, read_json, remove, sweep
 from ebmlife.storage.interrupt import locked
 
 _log = logging.getLogger(__name__)
@@ -39,11 +39,11 @@ def refuse_another(folder: Path | str | None, settings: dict[str, Any]) -> None:
 
 
 @contextmanager
-def alone(folder: Path | str | None, ranks: Ranks) -> Iterator[None]:
+def exclusive(folder: Path | str | None, ranks: Ranks) -> Iterator[None]:
     """Two processes in one attack would sweep away what the other writes, unless they are ranks; the lock dies with
     the first one. A finished attack is only read, by as many as like."""
     with ExitStack() as stack:
-        with ranks.together():
+        with ranks.raise_on_all():
             if folder is not None and ranks.first and not (Path(folder) / "record").is_dir():
                 stack.enter_context(_locked(Path(folder)))
         yield
@@ -116,5 +116,5 @@ class Storage:
         if file.exists():
             refuse_another(folder, self.settings)
             return
-        with whole(file) as unfinished:
+        with atomic_write(file) as unfinished:
             unfinished.write_text(json.dumps(self.settings, indent=2))

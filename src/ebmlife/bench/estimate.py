@@ -19,7 +19,7 @@ from ebmlife.sampling.energy import frozen
 
 _FLOAT = 4  # bytes
 _COPIES = 5  # of each learned weight: itself, its gradient, two moments of Adam, its moving average
-_NOWHERE = torch.device("meta")
+_META = torch.device("meta")
 _SHAPES = {"digits": (1, 8, 8), "cifar10": (3, 32, 32), "toy": (2,)}
 
 
@@ -30,8 +30,8 @@ class Network:
     weights: int
     learned: bool
     forward: int = 0  # operations
-    slope: int = 0  # of one gradient with respect to the image
-    lesson: int = 0  # of one gradient with respect to the weights
+    grad: int = 0  # of one gradient with respect to the image
+    weight_gradient: int = 0  # of one gradient with respect to the weights
     kept_slope: int = 0  # bytes that the backward pass needs
     kept_lesson: int = 0
 
@@ -76,9 +76,9 @@ def estimate(recipe: EBMRecipe, *, devices: int = 1, trust: Trust = NOTHING) -> 
     energies = 1 if recipe.prior is None else 2  # a prior is taken to be as large as what is learned beside it
     share, steps = -(-recipe.batch // devices), recipe.langevin.steps(0)
     born = recipe.batch * births(recipe.chains) if recipe.start.kind == "generator" else 0
-    learning, sent = 2 * recipe.batch * energy.lesson, energy.weights
+    learning, sent = 2 * recipe.batch * energy.weight_gradient, energy.weights
     if generator.learned:
-        learning += recipe.batch * generator.lesson
+        learning += recipe.batch * generator.weight_gradient
         sent += generator.weights
     states = sum(int(recipe.chains.options.get(name, 0)) for name in ("size", "burn_in_size"))
     held = sum(net.weights * (_COPIES if net.learned else 1) for net in (energy, generator))
@@ -86,14 +86,14 @@ def estimate(recipe: EBMRecipe, *, devices: int = 1, trust: Trust = NOTHING) -> 
     return Estimate(
         recipe=recipe,
         devices=devices,
-        walk=round(recipe.batch * (steps + _burn_in_steps(recipe)) * energies * energy.slope),
+        walk=round(recipe.batch * (steps + _burn_in_steps(recipe)) * energies * energy.grad),
         learning=learning,
         births=round(born * generator.forward),
         weights=_FLOAT * held,
         bank=-(-states // devices) * _FLOAT * torch.Size(shape).numel(),
         activations=share * max(energy.kept_slope, 2 * energy.kept_lesson, generator.kept_lesson),
         traffic=round(_FLOAT * sent * 2 * (devices - 1) / devices),
-        sample=recipe.sampling_steps * energies * energy.slope + generator.forward,
+        sample=recipe.sampling_steps * energies * energy.grad + generator.forward,
     )
 
 
@@ -107,20 +107,20 @@ def shape_of(data: Part) -> tuple[int, ...]:
 
 
 def _networks(recipe: EBMRecipe, shape: tuple[int, ...], trust: Trust) -> tuple[Network, Network]:
-    with _NOWHERE:
-        net, maker = build.networks(build.self_contained(recipe), shape, _NOWHERE, trust=trust)
+    with _META:
+        net, maker = build.networks(build.self_contained(recipe), shape, _META, trust=trust)
         images = torch.zeros(1, *shape)
         forward, _ = _counted(net, images, _forward)
-        slope, kept_slope = _counted(net, images, _slope)
-        lesson, kept_lesson = _counted(net, images, _lesson)
-        energy = Network(_size(net), True, forward, slope, lesson, kept_slope, kept_lesson)
+        grad, kept_slope = _counted(net, images, _input_gradient)
+        weight_gradient, kept_lesson = _counted(net, images, _weight_gradient)
+        energy = Network(_size(net), True, forward, grad, weight_gradient, kept_slope, kept_lesson)
         if maker is None:
             return energy, Network(0, False)
         learned = recipe.generator is not None and recipe.generator.optimizer is not None
         latents = torch.zeros(1, int(maker.latent))  # type: ignore[arg-type]  # a plain attribute of the network
         forward, _ = _counted(maker, latents, _forward)
-        lesson, kept = _counted(maker.train(learned), latents, _lesson) if learned else (0, 0)
-        return energy, Network(_size(maker), learned, forward, 0, lesson, 0, kept)
+        weight_gradient, kept = _counted(maker.train(learned), latents, _weight_gradient) if learned else (0, 0)
+        return energy, Network(_size(maker), learned, forward, 0, weight_gradient, 0, kept)
 
 
 def _size(net: nn.Module) -> int:
@@ -151,12 +151,12 @@ def _forward(net: nn.Module, x: Tensor) -> None:
     net(x)
 
 
-def _slope(net: nn.Module, x: Tensor) -> None:
+def _input_gradient(net: nn.Module, x: Tensor) -> None:
     with frozen(net):
         net(x.clone().requires_grad_()).sum().backward()  # not `gradient`: the counter does not follow autograd.grad
 
 
-def _lesson(net: nn.Module, x: Tensor) -> None:
+def _weight_gradient(net: nn.Module, x: Tensor) -> None:
     net(x).sum().backward()
 
 

@@ -74,8 +74,8 @@ def plain_walk(energy: Energy, x: Tensor, steps: int, noise: Noise = torch.randn
     """The loop as everybody writes it."""
     x = x.detach().clone().requires_grad_(True)
     for _ in range(steps):
-        slope = torch.autograd.grad(energy(x).sum(), [x])[0]
-        x.data += -(STEP_SIZE**2) / 2 * slope + STEP_SIZE * noise(x)
+        grad = torch.autograd.grad(energy(x).sum(), [x])[0]
+        x.data += -(STEP_SIZE**2) / 2 * grad + STEP_SIZE * noise(x)
     return x.detach()
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from ebmlife.bench.measuring import Growth, Result, matrix_rate
 from ebmlife.plots import pictures
 from ebmlife.sampling.fast import has_bf16
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 _COLUMNS = ("case", "batch", "contestant", "x plain", "rounds", "of f32", "of bf16", "noise")
 
@@ -54,9 +54,9 @@ def write(folder: Path, results: list[Result], grown: Growth) -> list[Path]:
     }
     record = {"machine": machine, "results": [asdict(result) for result in results], "growth": grown}
     files = [folder / f"bench.{ending}" for ending in ("json", "md", "png")]
-    with whole(files[0]) as unfinished:
+    with atomic_write(files[0]) as unfinished:
         unfinished.write_text(json.dumps(record, indent=2))
-    with whole(files[1]) as unfinished:
+    with atomic_write(files[1]) as unfinished:
         unfinished.write_text(_markdown(machine, results, grown))
     ratios = {r.case.name: {m.contestant: m.ratio for m in r.measured} for r in results}
     pictures.save(files[2], pictures.bars(ratios, title="image-steps a second, relative to the plain PyTorch loop"))

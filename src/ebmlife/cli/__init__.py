@@ -21,7 +21,7 @@ from ebmlife.cli import (
     training,
 )
 from ebmlife.cli.parsing import Parser, adder, changed_fields, trusted, unknown
-from ebmlife.distributed import ALONE, Ranks, join
+from ebmlife.distributed import SINGLE_PROCESS, Ranks, join
 from ebmlife.errors import BadInput, Diverged, Lost, nearest, shown
 from ebmlife.storage.atomic import without_temporary_names
 from ebmlife.storage.ctrl_c import handled
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], *, debug: bool) -> int:
-    ranks = ALONE
+    ranks = SINGLE_PROCESS
     try:
         ranks = join()
         code = _printed(words, ranks)
@@ -72,7 +72,7 @@ def _run(words: list[str], *, debug: bool) -> int:
             raise
         kind, code = next(value for failure, value in _FAILURES.items() if isinstance(error, failure))
         line = _one_line(error)
-        if ranks.speaks(kind if isinstance(error, Lost) else line):  # all ranks may have the same to say
+        if ranks.is_first_to_say(kind if isinstance(error, Lost) else line):  # all ranks may have the same to say
             streams.say(f"ebmlife: {kind}: {line}")
         return code
     except KeyboardInterrupt:
@@ -98,7 +98,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _dispatch(words: list[str], ranks: Ranks) -> int:
-    with ranks.together():
+    with ranks.raise_on_all():
         options, rest = _parser().parse_known_args(words)
         if (strange := unknown(rest, options.takes_fields)) is not None:
             known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]

@@ -28,8 +28,8 @@ from ebmlife.errors import BadInput, shown
 from ebmlife.plots import pictures
 from ebmlife.runs import locate
 from ebmlife.runs.evaluated import Images
-from ebmlife.sampling.rng import mixed
-from ebmlife.storage.atomic import whole
+from ebmlife.sampling.rng import derive_seed
+from ebmlife.storage.atomic import atomic_write
 
 UNDEFENDED = "undefended"
 AUTHORS_IMAGENET = "probabilities"  # what the paper's authors average of their classifier of ImageNet
@@ -118,7 +118,7 @@ def _softened(mode: Gradient, beta: float) -> Gradient:
 
 def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
-    with ranks.together(), ranks.leading():
+    with ranks.raise_on_all(), ranks.rank0_first():
         plan, model = _plan(options), load_model(options, averaged=not raw_weights(options))
         classifier = classifiers.find(options.classifier, trust=options.trust).to(model.device)
         chosen = images.find(model, options, changes, tests=True)
@@ -245,7 +245,7 @@ def _check_masking(
             ranks=ranks,
             **plan.attack,
         )
-    with ranks.together():
+    with ranks.raise_on_all():
         if ranks.first:
             attacks.masking.keep(out, name, found)
 
@@ -257,7 +257,7 @@ def _report(records: dict[str, attacks.Record], out: Path) -> None:
         (out / "table.txt", text + "\n"),
         (out / "summary.json", json.dumps({name: record.summary() for name, record in records.items()}, indent=2)),
     ):
-        with whole(file) as unfinished:
+        with atomic_write(file) as unfinished:
             unfinished.write_text(content)
 
 
@@ -271,7 +271,7 @@ def _draw(records: dict[str, attacks.Record], out: Path) -> None:
 def _show(record: attacks.Record, robust: DefendedClassifier, x: Tensor, *, seed: int, out: Path, name: str) -> None:
     """Some images on their way through the attack and the defence. Found again, they stay: they belong to the record,
     and a walk anew may differ in its last bits."""
-    seeds = [mixed(seed, f"picture {i}") for i in range(min(_SHOWN, len(x)))]
+    seeds = [derive_seed(seed, f"picture {i}") for i in range(min(_SHOWN, len(x)))]
     file = out / name / "examples.safetensors"
     if file.is_file():
         examples = attacks.Examples.load(file)

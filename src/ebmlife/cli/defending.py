@@ -21,9 +21,9 @@ from ebmlife.plots import pictures
 from ebmlife.runs import build, locate
 from ebmlife.runs.model import Model
 from ebmlife.sampling import fingerprint
-from ebmlife.sampling.rng import mixed
+from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import can_be_made, whole
+from ebmlife.storage.atomic import atomic_write, can_be_made
 
 _STRIP = 16  # images of a strip
 _IMAGES = 16  # of a data set, where no number is asked for
@@ -78,9 +78,9 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
     purifier = make_purifier(model, options.steps)
     names, x, about = _inputs(model, options, changes)
     x = x.to(model.device)
-    seeds = [mixed(options.seed, f"purify/{i}") for i in range(len(x))]
+    seeds = [derive_seed(options.seed, f"purify/{i}") for i in range(len(x))]
     purified = purifier(x, seeds=seeds)
-    with whole(options.out) as unfinished:
+    with atomic_write(options.out) as unfinished:
         unfinished.mkdir()
         for name, image in zip(names, purified, strict=True):
             pictures.image(image).save(unfinished / name)

@@ -16,7 +16,7 @@ from ebmlife.cli import output
 from ebmlife.data import digits
 from ebmlife.errors import BadInput, shown
 from ebmlife.exam import diversity
-from ebmlife.exam.portrait import together
+from ebmlife.exam.portrait import draw_cycles
 from ebmlife.plots import pictures
 from ebmlife.recipes.schema import EBMRecipe, as_ebm
 from ebmlife.report import prepare, write
@@ -72,7 +72,7 @@ def _grow_old(runs: dict[str, Path], folder: Path, say: Callable[[str], None]) -
         say(f"No chains grow old on the page: {error}")
     else:
         lives = {name: life.cycle for name, path in runs.items() if (life := read_life(path)) is not None}
-        pictures.save(folder / "life-cycles.png", together(lives))
+        pictures.save(folder / "life-cycles.png", draw_cycles(lives))
         for name, cycle in lives.items():
             say(f"{name}: stable until step {cycle.stable_until:,} of {STEPS:,}; {cycle.reasons[0]}")
         say(f"Three lives, their curves and their chains: {folder / 'life-cycles.png'}")

@@ -18,7 +18,7 @@ from ebmlife.exam.subject import Subject
 from ebmlife.plots import pictures
 from ebmlife.sampling.energy import Energy, is_energy
 from ebmlife.sampling.rng import generator
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 OUTLIERS = 1000  # data, and as many of each kind that is none
 
@@ -82,7 +82,7 @@ def _map_basins(subject: Subject, cycle: LifeCycle, out: Path, depth: float) -> 
         print(f"no basins could be mapped: {error}")
         return
     pictures.save(out / "basins.png", tree.draw(found))
-    with whole(out / "basins.json") as unfinished:
+    with atomic_write(out / "basins.json") as unfinished:
         plain = {"depth": depth, "energies": found.energies.tolist(), "sizes": found.sizes}
         plain |= {"basin": found.basin.tolist(), "merges": [asdict(merge) for merge in found.merges]}
         unfinished.write_text(json.dumps(plain, indent=1))
@@ -108,7 +108,7 @@ def _detect(subject: Subject, out: Path, options: argparse.Namespace) -> None:
     others = {name: some_of(images, OUTLIERS).to(device) for name, images in _others(options.others, subject).items()}
     rng, noise = generator(options.seed, "outliers"), subject.data_noise
     found = detect(cast(Energy, subject.energy), inside, data_noise=noise, rng=rng, others=others)
-    with whole(out / "outliers.json") as unfinished:
+    with atomic_write(out / "outliers.json") as unfinished:
         plain = {"data": len(inside), "unseen": unseen is not None, "auroc": found}
         unfinished.write_text(json.dumps(plain, indent=1))
     print("AUROC of the energy: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items()))

@@ -86,7 +86,7 @@ def register(command: Command) -> None:
 
 def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
-    with ranks.together(), ranks.leading():
+    with ranks.raise_on_all(), ranks.rank0_first():
         out = _folder(options)
         can_be_made(out)
         subject = _subject(options, changes)
@@ -139,7 +139,7 @@ def _asked(options: argparse.Namespace, subject: Subject, step_size: float) -> d
     asked |= {"seed": options.seed, "batch": options.batch, "raw": raw_weights(options), **subject.identity}
     if subject.evaluated_on is not None:  # a folder of data may have moved: they are known by what they are
         asked |= {name: subject.evaluated_on[name] for name in ("split", "fingerprint")}
-    asked["slope"] = fingerprint.of_slope(cast(Energy, subject.energy), subject.x0[: options.batch])
+    asked["slope"] = fingerprint.of_gradient(cast(Energy, subject.energy), subject.x0[: options.batch])
     said = {"features": options.features, "classifier": options.classifier, "conditional": options.conditional or None}
     return asked | {"evaluation_temperature": options.evaluation_temperature, **said}
 

@@ -10,7 +10,7 @@ from ebmlife.cli.parsing import Command
 from ebmlife.defense.classifiers import write_authors_wrn
 from ebmlife.errors import BadInput, shown
 from ebmlife.nets import AuthorsWideResNet
-from ebmlife.recipes.options import Kinds
+from ebmlife.recipes.options import Registry
 from ebmlife.recipes.schema import EBMRecipe, Part, as_ebm, override, part
 from ebmlife.recipes.sections import Prior
 from ebmlife.runs import build
@@ -110,7 +110,7 @@ def _with_prior(recipe: EBMRecipe, file: str | None) -> tuple[EBMRecipe, FixedPr
     return recipe.model_copy(update={"prior": Prior(run=file, temperature=recipe.temperature)}), prior
 
 
-def _part(of: Imported, kinds: Kinds) -> Part:
+def _part(of: Imported, kinds: Registry) -> Part:
     kind = next(name for name, maker in kinds.makers.items() if maker is of.network)
     return part(kind, **{name: value for name, value in of.options.items() if name not in kinds.provided})
 

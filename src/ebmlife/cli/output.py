@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ebmlife.errors import BadInput
 from ebmlife.plots import pictures
-from ebmlife.storage.atomic import can_be_made, whole
+from ebmlife.storage.atomic import atomic_write, can_be_made
 
 LARGEST_GRID = 10_000  # images: the one output that must be held whole
 
@@ -19,7 +19,7 @@ LARGEST_GRID = 10_000  # images: the one output that must be held whole
 def write(path: Path, states: Iterable[Tensor], *, n: int, shape: tuple[int, ...]) -> None:
     """n states, batch by batch: .png a grid, .npy or .safetensors an array (n, *shape), no ending a folder of PNGs."""
     check(path, n=n, shape=shape)
-    with whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
         _WRITERS[path.suffix](unfinished, states, (n, *shape))
 
 

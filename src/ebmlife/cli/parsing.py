@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Protocol
 
 from ebmlife.errors import BadInput
 from ebmlife.recipes.sections import LARGEST
-from ebmlife.runs.user_code import Trust, is_call
+from ebmlife.runs.user_code import Trust, is_import_path
 
 Run = Callable[[argparse.Namespace, dict[str, str]], int]  # options, changed fields of the recipe -> exit code
 _TRUST = "a function that the loaded model may call as its generator; may be repeated"
@@ -100,7 +100,7 @@ def unknown(rest: list[str], fields: bool | str) -> str | None:
 
 def trusted(options: argparse.Namespace, changes: dict[str, str]) -> Trust:
     """The functions whose names were typed, with --trust-code or as a field of the recipe."""
-    return Trust.of([*options.trust_code, *filter(is_call, changes.values())])
+    return Trust.of([*options.trust_code, *filter(is_import_path, changes.values())])
 
 
 def counts(text: str, option: str = "--steps") -> list[int]:

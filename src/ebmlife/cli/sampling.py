@@ -49,7 +49,7 @@ def register(command: Command) -> None:
 
 def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
-    with ranks.together(), ranks.leading():
+    with ranks.raise_on_all(), ranks.rank0_first():
         model = build.load(
             options.folder,
             update=options.update,
@@ -70,7 +70,7 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
-    with ranks.together(), ranks.leading():
+    with ranks.raise_on_all(), ranks.rank0_first():
         averaged = not raw_weights(options)
         load = partial(build.load, options.folder, averaged=averaged, trust_code=options.trust)
         model = load(update=options.update)

@@ -9,7 +9,7 @@ from rich.console import Console
 from ebmlife import recipes
 from ebmlife.cli.demo import demo
 from ebmlife.cli.parsing import Command
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import shown
 from ebmlife.recipes.authors import as_authors
 from ebmlife.recipes.schema import Recipe, override
@@ -72,7 +72,7 @@ def _show(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 def _train(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
-    with ranks.together():
+    with ranks.raise_on_all():
         recipe = _recipe(options, changes)
     if ranks.first:
         print(f"recipe {recipe.name} ({recipe.hash}) -> {shown(options.out)}", flush=True)
@@ -99,7 +99,7 @@ def _demo(options: argparse.Namespace, changes: dict[str, str]) -> int:
     return 0 if outcome.finished else _ended(outcome)
 
 
-def _ended(outcome: Outcome, ranks: Ranks = ALONE) -> int:
+def _ended(outcome: Outcome, ranks: Ranks = SINGLE_PROCESS) -> int:
     if not ranks.first:
         return 0
     if outcome.finished and outcome.figures is None:

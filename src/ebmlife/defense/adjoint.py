@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ebmlife.sampling.energy import Energy, curvature, frozen, gradient
 from ebmlife.sampling.loop import langevin
-from ebmlife.sampling.rng import Lanes
+from ebmlife.sampling.rng import PerImageNoise
 
 Curvature = Callable[[Energy, Tensor, Tensor], Tensor]  # E, x, v -> H(x) v
 
@@ -27,7 +27,7 @@ def pull_back(
     *,
     steps: int,
     step_size: float,
-    noise: Lanes,
+    noise: PerImageNoise,
     clip: float | None = None,
     curved: Curvature = curvature,
 ) -> tuple[Tensor, PullInfo]:
@@ -69,8 +69,8 @@ def _through_step(
     return v - step_size**2 / 2 * curved(energy, x, pulled)
 
 
-def _through_clip(slope: Tensor, v: Tensor, *, longest: float) -> Tensor:
-    s, flat = slope.flatten(1), v.flatten(1)
+def _through_clip(grad: Tensor, v: Tensor, *, longest: float) -> Tensor:
+    s, flat = grad.flatten(1), v.flatten(1)
     lengths = s.norm(dim=1, keepdim=True)
     unit = s / lengths.clamp_min(torch.finfo(s.dtype).tiny)
     across = (flat - unit * (unit * flat).sum(1, keepdim=True)) * longest / lengths
@@ -91,7 +91,7 @@ class _Recorded(nn.Module):
 
 
 def _states(
-    energy: Energy, x: Tensor, *, steps: int, step_size: float, noise: Lanes, clip: float | None
+    energy: Energy, x: Tensor, *, steps: int, step_size: float, noise: PerImageNoise, clip: float | None
 ) -> list[Tensor]:
     """The states x_0 .. x_(steps-1) of a walk, by the loop itself."""
     recorded = _Recorded(energy)

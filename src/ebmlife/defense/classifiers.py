@@ -15,9 +15,9 @@ from torch.nn.parameter import is_lazy
 from ebmlife.errors import BadInput, nearest
 from ebmlife.nets import AuthorsWideResNet, CIFARResNet
 from ebmlife.runs import build
-from ebmlife.runs.user_code import NOTHING, Trust, find_call, is_call
+from ebmlife.runs.user_code import NOTHING, Trust, import_object, is_import_path
 from ebmlife.storage import regular
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 _INSTALL = "pip install ebmlife[classifiers]"
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -77,7 +77,7 @@ def find(name: str, *, trust: Trust = NOTHING) -> nn.Module:
         found = _FAMILIES[family](rest)
     elif Path(name).is_dir():
         found = _of_run(name, trust)
-    elif is_call(name):
+    elif is_import_path(name):
         found = _called(name)
     else:
         raise BadInput(f"unknown classifier {name!r}; expected {_FORMS}")
@@ -94,7 +94,7 @@ def _of_run(folder: str, trust: Trust) -> nn.Module:
 
 
 def _called(name: str) -> nn.Module:
-    made = find_call(name)()
+    made = import_object(name)()
     if not isinstance(made, nn.Module):
         raise BadInput(f"{name} must return an nn.Module, not {type(made).__name__}")
     if any(is_lazy(held) for held in (*made.parameters(), *made.buffers())):
@@ -125,7 +125,7 @@ def _cifar_resnet20(file: str) -> nn.Module:
 
 def write_authors_wrn(file: Path, net: AuthorsWideResNet, options: dict[str, int]) -> None:
     """For `find`: the weights, with the sizes of the network in the file's header."""
-    with whole(file) as unfinished:
+    with atomic_write(file) as unfinished:
         save_file(net.state_dict(), unfinished, metadata={"authors-wrn": json.dumps(options)})
 
 

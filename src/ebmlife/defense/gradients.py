@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from ebmlife.defense.adjoint import Curvature, PullInfo, pull_back
 from ebmlife.errors import BadInput, nearest
 from ebmlife.sampling.energy import Energy, curvature, frozen
-from ebmlife.sampling.rng import Lanes
+from ebmlife.sampling.rng import PerImageNoise
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Passage:
     clip: float | None
     x: Tensor
     walked: Tensor
-    noise: Lanes  # at the beginning of the walk
+    noise: PerImageNoise  # at the beginning of the walk
 
     def through_walk(self, v: Tensor, curved: Curvature) -> tuple[Tensor, PullInfo]:
         return pull_back(
@@ -205,8 +205,8 @@ def _leaky_relu(soft: _Soft, input: Tensor, negative_slope: float = 0.01, inplac
 
 
 def _prelu(soft: _Soft, input: Tensor, weight: Tensor) -> Tensor:
-    slopes = weight.view(-1, *[1] * (input.ndim - 2)) if weight.numel() > 1 else weight  # of the channels
-    return slopes * input + (1 - slopes) * soft(input)
+    grads = weight.view(-1, *[1] * (input.ndim - 2)) if weight.numel() > 1 else weight  # of the channels
+    return grads * input + (1 - grads) * soft(input)
 
 
 def _relu6(soft: _Soft, input: Tensor, inplace: bool = False) -> Tensor:

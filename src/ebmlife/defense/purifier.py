@@ -13,7 +13,7 @@ from ebmlife.defense.gradients import Gradient, Passage
 from ebmlife.errors import BadInput, Diverged, nearest
 from ebmlife.sampling.energy import Energy, frozen, gaussian
 from ebmlife.sampling.loop import langevin
-from ebmlife.sampling.rng import Lanes, mixed
+from ebmlife.sampling.rng import PerImageNoise, derive_seed
 
 _FAR = 10.0  # walked states and noise are well within, pixels of 0 to 255 well beyond
 AVERAGES = ("logits", "probabilities")
@@ -77,7 +77,7 @@ class Purifier(nn.Module):
         part: list[Lane] = []
         for image, seed in enumerate(seeds):
             for first in range(0, replicas, width):
-                lane = Lane(image, mixed(seed, f"lane {first}"), min(width, replicas - first))
+                lane = Lane(image, derive_seed(seed, f"lane {first}"), min(width, replicas - first))
                 if sum(other.chains for other in part) + lane.chains > self.batch:
                     yield part
                     part = []
@@ -85,8 +85,8 @@ class Purifier(nn.Module):
         if part:
             yield part
 
-    def noise(self, part: Sequence[Lane], device: torch.device) -> Lanes:
-        return Lanes([lane.seed for lane in part], [lane.chains for lane in part], device=device)
+    def noise(self, part: Sequence[Lane], device: torch.device) -> PerImageNoise:
+        return PerImageNoise([lane.seed for lane in part], [lane.chains for lane in part], device=device)
 
     def trajectory(self, x: Tensor, *, at: Sequence[int], seeds: Sequence[int]) -> Tensor:
         """(len(at), B, ...): the states after those numbers of steps, in order, on the way that `forward` goes."""
@@ -100,7 +100,7 @@ class Purifier(nn.Module):
                 kept[rows] = state
         return torch.stack(found)
 
-    def walk(self, x: Tensor, noise: Lanes, *, steps: int | None = None) -> Tensor:
+    def walk(self, x: Tensor, noise: PerImageNoise, *, steps: int | None = None) -> Tensor:
         """Chains from x, together; `steps` in place of the purifier's own."""
         steps = self.steps if steps is None else steps
         walked, _ = langevin(self.energy, x, steps=steps, step_size=self.step_size, noise=noise, clip=self.clip)
@@ -201,8 +201,8 @@ class _Defended(torch.autograd.Function):
         pulled = torch.zeros_like(x)
         for part, walked in zip(robust.purifier.parts(ctx.seeds, replicas=ctx.replicas), ctx.walked, strict=True):
             passage = robust.passage(_starts(x, part), walked, part)
-            for lane, slope in _by_lane(part, robust.gradient(passage, _starts(v, part) / ctx.replicas)):
-                pulled[lane.image] += slope.sum(0)
+            for lane, grad in _by_lane(part, robust.gradient(passage, _starts(v, part) / ctx.replicas)):
+                pulled[lane.image] += grad.sum(0)
         return pulled, None, None, None
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.data import Dataset
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.convergence import arviz
 from ebmlife.exam.observers import Looks, Trace
@@ -24,7 +24,7 @@ from ebmlife.sampling.rng import generator
 REFERENCE = 2048  # least number of states that stand for a data set: as many as FID has features
 
 
-class Slope(Protocol):
+class HasGradient(Protocol):
     """What chains can walk on without an energy: minus a score."""
 
     def gradient(self, x: Tensor) -> Tensor: ...
@@ -45,7 +45,7 @@ class LifeCycle:
 
 
 def life_cycle(
-    energy: Energy | Slope,
+    energy: Energy | HasGradient,
     x0: Tensor,
     *,
     steps: int = 100_000,
@@ -62,7 +62,7 @@ def life_cycle(
     folder: Path | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> LifeCycle:
     """Walks all chains x0 (B, ...) for `steps` Langevin steps and says how long their states stay like the data.
 
@@ -125,7 +125,7 @@ def life_cycle(
     )
 
 
-def check(energy: Energy | Slope, x0: Tensor, data: Dataset | Tensor | None, *, steps: int, batch: int) -> None:
+def check(energy: Energy | HasGradient, x0: Tensor, data: Dataset | Tensor | None, *, steps: int, batch: int) -> None:
     """Whether these can be examined; before hours are spent."""
     if x0.ndim < 2 or len(x0) < 2 or not x0.numel() or x0.dtype not in (torch.float32, torch.float64):
         raise BadInput(
@@ -143,7 +143,7 @@ def check(energy: Energy | Slope, x0: Tensor, data: Dataset | Tensor | None, *, 
     _check_returned(energy, x0[:batch])
 
 
-def _check_returned(energy: Energy | Slope, x: Tensor) -> None:
+def _check_returned(energy: Energy | HasGradient, x: Tensor) -> None:
     """A network that returns (B, 1), or fails, would do so at the first look, hundreds of steps later."""
     walked, tried = cast(Energy, energy), "energy"
     try:

@@ -27,7 +27,7 @@ def diversity(x: Tensor) -> float:
     return torch.pdist(x.flatten(1)).mean().item()
 
 
-def figures_of(x: Tensor) -> dict[str, float]:
+def metrics_of(x: Tensor) -> dict[str, float]:
     """The figures that fit the states: those of pixels for images (B, C, H, W), diversity for all."""
     of_images = {"outside": outside, "contrast": contrast, "variation": variation} if x.ndim == 4 else {}
     if x.ndim == 4 and min(x.shape[-2:]) < 2:

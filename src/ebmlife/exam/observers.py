@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import Diverged
 from ebmlife.exam.convergence import convergence
-from ebmlife.exam.metrics import figures_of
+from ebmlife.exam.metrics import metrics_of
 from ebmlife.exam.reference import Features, Reference, in_parts
 from ebmlife.sampling.energy import Energy
 
@@ -28,7 +28,7 @@ class Looks:
         energies: Energy | None,
         classifier: Callable[[Tensor], Tensor] | None,
         batch: int,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self.marks, self.truth, self.features, self.energies = marks, truth, features, energies
         self.classifier, self.batch, self.ranks = classifier, batch, ranks
@@ -40,7 +40,7 @@ class Looks:
         seen = in_parts(self.features.of, x, self.batch, ranks=self.ranks)
         _refuse("a feature", seen, step)
         row: dict[str, float | None] = {"distance": self.truth.distance(seen)}
-        row |= figures_of(x.cpu())
+        row |= metrics_of(x.cpu())
         row["gradient"] = gradient
         if self.energies is not None:
             energies = in_parts(self.energies, x, self.batch, ranks=self.ranks).double()
@@ -77,7 +77,7 @@ class Trace:
         features: Features,
         energies: Energy | None,
         batch: int,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self.marks = sorted({round((i + 1) * steps / TRACED) for i in range(TRACED)} - {0})
         self.axes, self.features, self.energies, self.batch, self.ranks = axes, features, energies, batch, ranks

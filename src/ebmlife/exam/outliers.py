@@ -20,7 +20,7 @@ def auroc(inside: Tensor, outside: Tensor) -> float:
     return ((below + not_above).double() / (2 * len(inside))).mean().item()
 
 
-def strangers(data: Tensor, *, rng: torch.Generator) -> dict[str, Tensor]:
+def outlier_sets(data: Tensor, *, rng: torch.Generator) -> dict[str, Tensor]:
     """As many states as the data (B, ...) that are none: uniform noise; one grey value each; the data with their values
     in another order, one order for all; the means of two data."""
     n, device = len(data), data.device
@@ -53,7 +53,7 @@ def detect(
         return found
 
     inside = energies(data)
-    kinds = strangers(data, rng=rng)
+    kinds = outlier_sets(data, rng=rng)
     for name in kinds.keys() & (others or {}).keys():
         raise BadInput(f"other data cannot be called {name!r}: a kind of strangers is; give them another name")
     kinds |= others or {}

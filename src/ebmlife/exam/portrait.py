@@ -12,7 +12,7 @@ from ebmlife.exam.cycle import LifeCycle
 from ebmlife.plots import pictures
 
 
-def together(cycles: Mapping[str, LifeCycle], *, chains: int = 3) -> Image.Image:
+def draw_cycles(cycles: Mapping[str, LifeCycle], *, chains: int = 3) -> Image.Image:
     """The distance to the data over the steps, a line for each model; then a strip of the first chains of each, at the
     start, at the powers of ten and at the end. Distances must be of one kind: all share an axis."""
     first = next(iter(cycles.values()))

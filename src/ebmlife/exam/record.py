@@ -13,7 +13,7 @@ from ebmlife.exam.cycle import LifeCycle
 from ebmlife.plots import pictures
 from ebmlife.plots.pictures import Panel
 from ebmlife.storage import contents, regular
-from ebmlife.storage.atomic import read_json, whole
+from ebmlife.storage.atomic import atomic_write, read_json
 
 _TENSORS = ("strip", "states")
 
@@ -21,11 +21,11 @@ _TENSORS = ("strip", "states")
 def save(cycle: LifeCycle, folder: Path) -> list[Path]:
     """Writes the exam into the folder; the files, the most telling first."""
     files = [folder / name for name in ("strip.png", "life-cycle.png", "life-cycle.json", "life-cycle.safetensors")]
-    with whole(files[3]) as unfinished:
+    with atomic_write(files[3]) as unfinished:
         save_file({name: getattr(cycle, name).contiguous() for name in _TENSORS}, unfinished)
     pictures.save(files[0], pictures.ages(cycle.strip, cycle.steps))
     pictures.save(files[1], curves(cycle))
-    with whole(files[2]) as unfinished:  # the last: where it is, all is
+    with atomic_write(files[2]) as unfinished:  # the last: where it is, all is
         plain = {name: value for name, value in asdict(cycle).items() if name not in _TENSORS}
         unfinished.write_text(json.dumps(plain, indent=1, allow_nan=False))
     return files

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ebmlife.data import Dataset
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
 from ebmlife.exam.kept import once
-from ebmlife.exam.metrics import figures_of
+from ebmlife.exam.metrics import metrics_of
 from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import frozen
 from ebmlife.sampling.rng import generator
@@ -79,7 +79,7 @@ def reference(
     noise: float,
     rng: torch.Generator,
     batch: int = 256,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Reference:
     """Of states (N, ...). `noise` goes on the data whose pixels are compared, as it did when the model learned them;
     the distance is to the data without it."""
@@ -92,7 +92,7 @@ def reference(
     for _ in range(DRAWS):
         rows = torch.randint(len(data), (chains,), generator=rng)
         x = data[rows]
-        seen = figures_of(x + noise * torch.randn(x.shape, generator=rng))
+        seen = metrics_of(x + noise * torch.randn(x.shape, generator=rng))
         seen["diversity"] *= len(data) / (len(data) - 1)  # a state drawn twice is no pair
         # The data are a sample too: others of their kind are further from them than they are from themselves.
         seen["distance"] = frechet_distance(whole, moments([of_data[rows]])) * (1 + chains / len(data))
@@ -106,7 +106,7 @@ def reference(
 
 
 @torch.no_grad()
-def in_parts(of: Callable[[Tensor], Tensor], x: Tensor, batch: int, *, ranks: Ranks = ALONE) -> Tensor:
+def in_parts(of: Callable[[Tensor], Tensor], x: Tensor, batch: int, *, ranks: Ranks = SINGLE_PROCESS) -> Tensor:
     """of(x) batch by batch, on the CPU; several ranks share the batches. A module looks in eval mode, as it walks."""
     with frozen(of, walking=False):
         return torch.cat([made.cpu() for made in ranks.in_order([partial(of, part) for part in torch.split(x, batch)])])

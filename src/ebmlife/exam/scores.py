@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.data import Dataset, digits
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
@@ -31,7 +31,7 @@ def score_samples(
     steps: int,
     seed: int = 0,
     progress: Progress = _silent,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> dict[str, float]:
     """The scores that fit the data, of n samples after so many Langevin steps from the model's start.
 
@@ -42,7 +42,7 @@ def score_samples(
     if len(data.shape) != 3:
         raise BadInput(f"scores are of images, and the data are states of shape {data.shape}")
     if model.recipe.data.kind == "digits":
-        with ranks.leading():
+        with ranks.rank0_first():
             classifier = digits_classifier()
         made = _features(model.blocks(n, steps=steps, seed=seed, scope="fid"), classifier.features, ranks)
         found = moments(progress(made, n, f"samples, {steps} steps"))
@@ -50,7 +50,7 @@ def score_samples(
     if min(n, len(data)) < FEWEST:
         less = f"--n {n}; raise it" if n < FEWEST else f"a data set of {len(data)} images; use a larger one"
         raise BadInput(f"FID needs at least {FEWEST} samples and as many images of data, got {less}")
-    with ranks.leading():
+    with ranks.rank0_first():
         network = inception()
     reference = reference_features(data, n, progress=progress, ranks=ranks)
     made = _features(model.blocks(n, steps=steps, seed=seed, batch=32, scope="fid"), network, ranks)
@@ -73,7 +73,7 @@ def fd_digits(samples: Iterable[Tensor]) -> float:
     return frechet_distance(_of_digits(digits()), moments(map(digits_classifier().features, samples)))
 
 
-def reference_features(data: Dataset, n: int, *, progress: Progress = _silent, ranks: Ranks = ALONE) -> Tensor:
+def reference_features(data: Dataset, n: int, *, progress: Progress = _silent, ranks: Ranks = SINGLE_PROCESS) -> Tensor:
     """Inception features of n images spread over the data set; computed once and cached."""
     rows = torch.linspace(0, len(data) - 1, min(n, len(data))).round().long()
 

@@ -15,17 +15,17 @@ from ebmlife.data import Dataset
 from ebmlife.defense import classifiers
 from ebmlife.errors import BadInput, nearest
 from ebmlife.exam import digits
-from ebmlife.exam.cycle import Slope
+from ebmlife.exam.cycle import HasGradient
 from ebmlife.exam.inception import inception
 from ebmlife.exam.reference import PLAIN, Features
 from ebmlife.recipes.schema import Part
 from ebmlife.runs import build, locate
 from ebmlife.runs.evaluated import choose
 from ebmlife.runs.model import Model
-from ebmlife.runs.user_code import NOTHING, Trust, find_call, is_call
+from ebmlife.runs.user_code import NOTHING, Trust, import_object, is_import_path
 from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import Energy
-from ebmlife.sampling.rng import generator, mixed, normal
+from ebmlife.sampling.rng import derive_seed, generator, normal
 from ebmlife.storage import checkpoint
 from ebmlife.training.recovery import LowestEnergy
 from ebmlife.training.starts import FromData, FromGenerator, Start, Uniform
@@ -38,7 +38,7 @@ _BIRTHS = 256  # chains that a generator makes together: memory is that of so ma
 
 @dataclass(frozen=True)
 class Subject:
-    energy: Energy | Slope
+    energy: Energy | HasGradient
     x0: Tensor
     identity: dict[str, Any]  # an exam that was begun goes on with no other
     step_size: float = 1e-2
@@ -53,18 +53,18 @@ class Subject:
 
 def is_function(target: str) -> bool:
     """Whether a target is package.module:function and not the folder of a run."""
-    return is_call(target) and not target.startswith(("zoo:", "hf:"))
+    return is_import_path(target) and not target.startswith(("zoo:", "hf:"))
 
 
 def given(target: str, *, seed: int = 0) -> Subject:
     """What package.module:function() returns: an energy (or an object with a `gradient`), start states, and, where
     samples are to be compared with more than those, data. It is called under torch's seed: an exam that is gone on with
     has the same start."""
-    function = find_call(target)
+    function = import_object(target)
     if not 0 <= seed < 2**63:
         raise BadInput(f"--seed must be at least 0 and below 2**63, got {seed}")
     with torch.random.fork_rng():
-        torch.manual_seed(mixed(seed, "exam function"))
+        torch.manual_seed(derive_seed(seed, "exam function"))
         try:
             returned = function()
         except Exception as error:

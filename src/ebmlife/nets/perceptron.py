@@ -61,14 +61,14 @@ class PerceptronEnergy(nn.Module):
         for layer in hidden:
             before.append(layer(h))
             h = F.silu(before[-1])
-        slope = last.weight.expand(len(h), -1)
+        grad = last.weight.expand(len(h), -1)
         for layer, h in zip(reversed(hidden), reversed(before), strict=True):
-            slope = torch.ops.aten.silu_backward(slope, h) @ layer.weight
+            grad = torch.ops.aten.silu_backward(grad, h) @ layer.weight
         if self.directions is not None:
             count = self.directions.shape[1]
-            slope, of_sin, of_cos = slope.tensor_split((-2 * count, -count), dim=1)
-            slope = slope + (of_sin * cos - of_cos * sin) @ self.directions.T
-        return slope.view_as(x)
+            grad, of_sin, of_cos = grad.tensor_split((-2 * count, -count), dim=1)
+            grad = grad + (of_sin * cos - of_cos * sin) @ self.directions.T
+        return grad.view_as(x)
 
 
 class PerceptronGenerator(nn.Module):

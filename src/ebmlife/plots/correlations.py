@@ -17,12 +17,12 @@ class Correlations(NamedTuple):
 def correlations(energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> Correlations:
     """Of the last 5,000 updates. The difference's mean is not taken off: it matters, and should be 0."""
     recent = slice(-5000, None)
-    difference, slope = _unit(energy_difference[recent], centre=False), _unit(gradient[recent], centre=True)
+    difference, grad = _unit(energy_difference[recent], centre=False), _unit(gradient[recent], centre=True)
     both, after = range(-15, 16), range(16)
     return Correlations(
-        {lag: correlation(difference, slope, lag) for lag in both},
+        {lag: correlation(difference, grad, lag) for lag in both},
         {lag: correlation(difference, difference, lag) for lag in after},
-        {lag: correlation(slope, slope, lag) for lag in after},
+        {lag: correlation(grad, grad, lag) for lag in after},
     )
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from ebmlife.plots.correlations import correlations
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 _TINY, _ENOUGH = 32, 48  # pixels: images less wide than the first are enlarged until they have the second
 _FEW = 4  # lines whose names leave room in a panel
@@ -74,7 +74,7 @@ def _plane(x: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def save(path: Path, picture: Image.Image) -> None:
-    with whole(path) as unfinished:
+    with atomic_write(path) as unfinished:
         picture.save(unfinished, format="PNG")
 
 

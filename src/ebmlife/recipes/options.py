@@ -19,7 +19,7 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=(
 
 
 @dataclass(frozen=True)
-class Kinds:
+class Registry:
     field: str  # of the recipe, for messages
     makers: dict[str, Callable[..., Any]]
     provided: frozenset[str] = frozenset()

@@ -52,7 +52,7 @@ class Recipe(Section):
     watch: Watch = Watch()
     checkpoint: Checkpoint = Checkpoint()
 
-    remedy: ClassVar[str] = "a lower learning rate (--optimizer.learning_rate)"  # where it diverges
+    divergence_hint: ClassVar[str] = "a lower learning rate (--optimizer.learning_rate)"  # where it diverges
 
     @property
     def noise_learned(self) -> float:
@@ -80,7 +80,7 @@ class EBMRecipe(Recipe):
     generator: Annotated[Generator | None, Optional] = None
     explosion: Explosion = None  # an energy difference beyond this is a divergence, whatever is normal for the run
 
-    remedy: ClassVar[str] = (
+    divergence_hint: ClassVar[str] = (
         "more Langevin steps (--langevin.steps), a lower learning rate (--optimizer.learning_rate), "
         "more noise on the data (--data_noise)"
     )

@@ -19,7 +19,7 @@ from ebmlife.report.inside import Inside
 from ebmlife.runs import build, locate
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 _SHOWN = 1.5  # the square [-1.5, 1.5]^2 is drawn
 
@@ -44,7 +44,7 @@ def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> No
     top = truth.log_density.exp().max()
     save(place / "model.png", _picture(found, top))
     save(place / "truth.png", _picture(truth, top))
-    with whole(place / "surfaces.json") as unfinished:
+    with atomic_write(place / "surfaces.json") as unfinished:
         unfinished.write_text(json.dumps(about))
 
 

@@ -19,7 +19,7 @@ from ebmlife.report.images import embedded
 from ebmlife.report.uploads import Wish
 from ebmlife.sampling.energy import Energy, gradient
 from ebmlife.sampling.long_run import log_spaced
-from ebmlife.sampling.rng import mixed
+from ebmlife.sampling.rng import derive_seed
 
 REPLICAS, VERIFY = 8, 32  # chains of a gradient, and of a prediction
 ABANDONED = 20.0  # seconds without anyone asking, after which a trial ends
@@ -141,7 +141,7 @@ class Trial:
     def _purify(self, x: Tensor) -> Tensor:
         """One of the defence's chains, seen at log-spaced steps."""
         purifier, frames = self._robust.purifier, []
-        noise = purifier.noise(next(purifier.parts([mixed(0, "picture")], replicas=1)), x.device)
+        noise = purifier.noise(next(purifier.parts([derive_seed(0, "picture")], replicas=1)), x.device)
         marks = log_spaced(self._wish.langevin, per_decade=3)
         for done, step in pairwise([0, *marks]):
             x = purifier.walk(x, noise, steps=step - done)
@@ -156,7 +156,7 @@ class Trial:
 
     def _defended(self, x: Tensor, what: str) -> Tensor:
         with torch.no_grad():
-            logits: Tensor = self._robust(x, replicas=VERIFY, seeds=[mixed(0, what)])
+            logits: Tensor = self._robust(x, replicas=VERIFY, seeds=[derive_seed(0, what)])
         return logits
 
     def _said(self, who: str, logits: Tensor, label: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ebmlife.report.page import render
 from ebmlife.runs import locate
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.long_run import Progress
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 
 def prepare(
@@ -40,7 +40,7 @@ def write(runs: Sequence[str | Path], file: Path) -> list[str]:
     """Writes the page of the runs, side by side, as one file, and returns notes of what had to be left out."""
     gathered = _told_apart([gather(run) for run in runs])
     page = render(gathered)
-    with whole(file) as unfinished:
+    with atomic_write(file) as unfinished:
         unfinished.write_bytes(page.encoded)
     return [f"{run.name}: {note}" if len(runs) > 1 else note for run in gathered for note in run.notes]
 

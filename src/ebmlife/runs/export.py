@@ -9,7 +9,7 @@ from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import EBMRecipe
 from ebmlife.runs.prior import FixedPrior
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 from ebmlife.storage.contents import part
 
 
@@ -34,7 +34,7 @@ def write_weights(
         "prior": None if prior is None else prior.state_dict(),
         "frozen_generator": None if generator is None else generator.state_dict(),
     }
-    with whole(folder) as unfinished:
+    with atomic_write(folder) as unfinished:
         unfinished.mkdir()
         (unfinished / "recipe.json").write_text(recipe.model_dump_json(indent=2))
         about = {"update": update, "recipe_hash": recipe.hash, "origin": origin}

@@ -5,7 +5,7 @@ from pathlib import Path
 from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import Recipe
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import remove, sweep, whole
+from ebmlife.storage.atomic import atomic_write, remove, sweep
 from ebmlife.storage.interrupt import locked
 
 UNSAVED = ".unsaved"  # in the folder of a run until its first checkpoint is there
@@ -50,5 +50,5 @@ def still_there(folder: Path) -> None:
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
-    with whole(folder / "recipe.json") as unfinished:
+    with atomic_write(folder / "recipe.json") as unfinished:
         unfinished.write_text(recipe.model_dump_json(indent=2))

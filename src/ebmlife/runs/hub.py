@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ebmlife.errors import BadInput
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 PREFIX = "hf:"
 _LOCAL = "EBMLIFE_HUB"  # the environment's name for a folder in place of the hub
@@ -85,7 +85,7 @@ class LocalHub:
     def upload(self, folder: Path, repository: str, *, private: bool) -> str:
         target = self.root / repository
         self._refuse_links(target)
-        with whole(target) as unfinished:
+        with atomic_write(target) as unfinished:
             shutil.copytree(folder, unfinished)
         return str(target)
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ebmlife.plots import pictures
 from ebmlife.storage import regular
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 from ebmlife.training.base import Report
-from ebmlife.training.chains import Chains, Maturing
+from ebmlife.training.chains import BurnIn, Chains
 
 DAMAGED_LOG = "log.damaged.jsonl"  # beside log.jsonl
 TIMES = ("updates_per_second", "data_seconds")  # of a line of the log: what differs between equal runs
@@ -54,9 +54,9 @@ class Log:
         if bad:
             aside = file.with_name(DAMAGED_LOG)
             before = regular.read(aside) if aside.exists() else b""
-            with whole(aside) as unfinished:
+            with atomic_write(aside) as unfinished:
                 unfinished.write_bytes(before + b"".join(line + b"\n" for line in bad))
-        with whole(file) as unfinished:
+        with atomic_write(file) as unfinished:
             kept = (line for update, line in lines.items() if update <= after)
             unfinished.write_text("".join(json.dumps(line) + "\n" for line in kept))
         self._stream = file.open("a", buffering=1)
@@ -126,7 +126,7 @@ def ages(chains: Chains | None) -> dict[str, float]:
         return {}
     age = chains.bank.age.double()
     seen = {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
-    if isinstance(chains, Maturing):
+    if isinstance(chains, BurnIn):
         seen |= {"burn_in_age_mean": round(chains.burn_in.age.double().mean().item(), 3), "arrived": chains.arrived}
     return seen
 
@@ -148,7 +148,7 @@ class Board:
             for name, value in record(figures, self._chains, speed).items():
                 if name != "update" and value is not None:
                     self._writer.add_scalar(name, value, figures.update)
-            if isinstance(self._chains, Maturing):
+            if isinstance(self._chains, BurnIn):
                 self._writer.add_histogram("burn_in_age", self._chains.burn_in.age, figures.update)
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class Pictures:
         for name, source in self._sources.items():
             pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", pictures.draw(source()))
         draw_diagnostics(self._run)
-        if isinstance(self._chains, Maturing):
+        if isinstance(self._chains, BurnIn):
             _draw_burn_in(self._run, self._chains)
 
 
@@ -197,7 +197,7 @@ def draw_diagnostics(run: Path) -> Path:
     return file
 
 
-def _draw_burn_in(run: Path, chains: Maturing) -> None:
+def _draw_burn_in(run: Path, chains: BurnIn) -> None:
     arrived = {line["update"]: line["arrived"] for line in read_log(run / "log.jsonl") if "arrived" in line}
     picture = pictures.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
     pictures.save(run / "burn-in.png", picture)

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput, Diverged, Lost
 from ebmlife.recipes.schema import Recipe, differences, validate
 from ebmlife.runs import build, logging, machine, shards
@@ -35,21 +35,23 @@ class Outcome:
     figures: Report | None  # of the last update made
 
 
-def begin(recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE, trust: Trust = NOTHING) -> Outcome:
+def begin(
+    recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = SINGLE_PROCESS, trust: Trust = NOTHING
+) -> Outcome:
     """A new run in a new folder; `trust`: the functions that the recipe, or a run that it names, may call."""
-    with ranks.together():
+    with ranks.raise_on_all():
         if ranks.first:
             refuse_taken(folder)
         training = _build(recipe, ranks, trust)  # before anything is written: most mistakes show here
-    with ranks.together():
+    with ranks.raise_on_all():
         if ranks.first:
             make_folder(folder, recipe)
-    with _alone(folder, ranks):
+    with _exclusive(folder, ranks):
         return _work(training, folder, console, ranks)
 
 
 def begin_or_resume(
-    recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = ALONE, trust: Trust = NOTHING
+    recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = SINGLE_PROCESS, trust: Trust = NOTHING
 ) -> Outcome:
     """A new run, or the one that the folder holds, which must be of the same recipe: for starts that nobody attends."""
     if ranks.any(ranks.first and holds_run(folder)):
@@ -64,7 +66,7 @@ def resume(
     allow_changes: bool = False,
     from_update: int | None = None,
     console: Console,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     trust: Trust = NOTHING,
 ) -> Outcome:
     """Continues from the newest sound checkpoint, or that of `from_update`; `change` may alter the run's recipe."""
@@ -72,11 +74,11 @@ def resume(
     def say(line: str) -> None:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
-    with _alone(folder, ranks):
-        with ranks.together():
+    with _exclusive(folder, ranks):
+        with ranks.raise_on_all():
             settled = settle(folder, from_update, say) if ranks.first else None
-        with ranks.together():
-            settled = ranks.told(settled)
+        with ranks.raise_on_all():
+            settled = ranks.from_rank0(settled)
             at = settled or 0  # 0: killed before its first checkpoint
             place = checkpoint.path(folder, at)
             state, manifest = checkpoint.load(place) if settled is not None else (None, {})
@@ -96,7 +98,7 @@ def resume(
                 said += [line] if (line := conditions(manifest, training)) else []
         for line in said:
             say(line)
-        with ranks.together():
+        with ranks.raise_on_all():
             if ranks.first:
                 checkpoint.abandon(folder, after=at)
                 write_recipe(folder, new)
@@ -177,7 +179,7 @@ def _work(training: build.Training, folder: Path, console: Console, ranks: Ranks
         except _Stopped:
             return Outcome(folder, trainer.update, finished=False, figures=last[0])
         except Diverged as error:
-            helps = f"what usually helps: {recipe.remedy}; resume takes such a change with --allow-changes"
+            helps = f"what usually helps: {recipe.divergence_hint}; resume takes such a change with --allow-changes"
             raise Diverged(f"{error}; {_last_good(folder)}; {helps}") from error
         except Lost as error:
             raise Lost(f"{error}; {_last_good(folder)}; start all again with `ebmlife resume {folder}`") from error
@@ -209,15 +211,15 @@ def _save(training: build.Training, folder: Path, ranks: Ranks) -> None:
     place, state = checkpoint.path(folder, update), training.state_dict()
     about = {"update": update, "recipe_hash": model.recipe.hash, "versions": machine.versions()}
     about["machine"] = machine.describe(model.recipe, model.device)
-    with ranks.together():
+    with ranks.raise_on_all():
         still_there(folder)
         said = contents.not_finite({name: value for name, value in state.items() if name != "recipe"})
         if said is not None:
             raise Diverged(f"{said} after update {update}")
-    with ranks.together():
+    with ranks.raise_on_all():
         if not ranks.first:
             checkpoint.save_shard(place, shards.of(state), rank=ranks.rank)
-    with ranks.together():
+    with ranks.raise_on_all():
         if ranks.first:
             checkpoint.save(place, state, about=about, ranks=ranks.count)
             (folder / UNSAVED).unlink(missing_ok=True)
@@ -246,10 +248,10 @@ def _last_good(folder: Path) -> str:
 
 
 @contextmanager
-def _alone(folder: Path, ranks: Ranks = ALONE) -> Iterator[None]:
+def _exclusive(folder: Path, ranks: Ranks = SINGLE_PROCESS) -> Iterator[None]:
     """Two processes in one run folder would tear it apart, unless they are ranks; the lock dies with the first one."""
     with ExitStack() as stack:
-        with ranks.together():
+        with ranks.raise_on_all():
             if ranks.first:
                 stack.enter_context(_locked(folder))
         try:

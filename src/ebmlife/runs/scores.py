@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ebmlife.errors import BadInput
-from ebmlife.storage.atomic import read_json, whole
+from ebmlife.storage.atomic import atomic_write, read_json
 
 Results = dict[str, dict[str, float]]  # by command
 _EVALUATED_ON = "evaluated_on"  # beside the metrics of a command: where the images come from
@@ -15,7 +15,7 @@ def record(run: Path, command: str, figures: dict[str, float], *, evaluated_on: 
     """Adds metrics to results.json; those of the same command before are replaced."""
     added = {**figures, **({} if evaluated_on is None else {_EVALUATED_ON: evaluated_on})}
     found = _read(run) | {command: added}
-    with whole(run / "results.json") as unfinished:
+    with atomic_write(run / "results.json") as unfinished:
         unfinished.write_text(json.dumps(found, indent=2))
 
 

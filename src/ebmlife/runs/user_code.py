@@ -1,7 +1,7 @@
 """Functions of the user's own, named as package.module:function. This is the only place where such a name becomes code.
 
-A name that the user types is looked up by `find_call`. A name that was read from a file (a recipe in a checkpoint, a
-model from the hub) goes through `Trust.find`, which refuses it unless the user has typed that very name too.
+A name that the user types is looked up by `import_object`. A name that was read from a file (a recipe in a checkpoint,
+a model from the hub) goes through `Trust.find`, which refuses it unless the user has typed that very name too.
 """
 
 import importlib
@@ -15,12 +15,12 @@ from typing import Any, Union
 from ebmlife.errors import BadInput, nearest
 
 
-def is_call(name: str) -> bool:
+def is_import_path(name: str) -> bool:
     module, colon, function = name.partition(":")
     return bool(colon) and function.isidentifier() and all(word.isidentifier() for word in module.split("."))
 
 
-def find_call(name: str) -> Callable[..., Any]:
+def import_object(name: str) -> Callable[..., Any]:
     """The function of a name that the user typed; the working directory is searched first, as Python itself would."""
     return _imported(name, here_first=True)
 
@@ -38,7 +38,7 @@ class Trust:
             return names
         found = frozenset([names] if isinstance(names, str) else names)
         for name in sorted(found):
-            if not is_call(name):
+            if not is_import_path(name):
                 raise BadInput(f"only package.module:function can be trusted as code, not {name!r}")
         return cls(found)
 
@@ -47,7 +47,7 @@ class Trust:
 
         Installed modules come before the working directory, which may be the folder of a model that was downloaded.
         """
-        if not is_call(name):
+        if not is_import_path(name):
             raise BadInput(f"{field} is {name!r}; expected package.module:function")
         if name not in self.calls:
             raise BadInput(

@@ -18,8 +18,8 @@ def gradient(energy: Energy, x: Tensor) -> Tensor:
     """
     own = getattr(energy, "gradient", None)
     if own is not None:
-        slope: Tensor = own(x)
-        return slope.detach()  # a network's own output would remember its way
+        grad: Tensor = own(x)
+        return grad.detach()  # a network's own output would remember its way
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         return torch.autograd.grad(energy(leaf).sum(), leaf)[0]
@@ -36,10 +36,10 @@ def curvature(energy: Energy, x: Tensor, v: Tensor) -> Tensor:
         return product
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(energy(leaf).sum(), leaf, create_graph=True)
-        if not slope.requires_grad:  # E is linear
+        (grad,) = torch.autograd.grad(energy(leaf).sum(), leaf, create_graph=True)
+        if not grad.requires_grad:  # E is linear
             return torch.zeros_like(x)
-        return torch.autograd.grad(slope, leaf, v, materialize_grads=True)[0]
+        return torch.autograd.grad(grad, leaf, v, materialize_grads=True)[0]
 
 
 class _Tempered(nn.Module):
@@ -92,10 +92,10 @@ class _Total(nn.Module):
 
     def gradient(self, x: Tensor) -> Tensor:
         first, *rest = self.terms
-        slope = gradient(first, x)
+        grad = gradient(first, x)
         for term in rest:
-            slope = slope + gradient(term, x)
-        return slope
+            grad = grad + gradient(term, x)
+        return grad
 
     def curvature(self, x: Tensor, v: Tensor) -> Tensor:
         first, *rest = self.terms

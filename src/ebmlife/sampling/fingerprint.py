@@ -26,7 +26,7 @@ def of_functions(*functions: object) -> str:
     return of_tensors(*tensors, said=repr([_form(module) for module in modules]))
 
 
-def of_slope(energy: Energy, x: Tensor) -> list[float]:
+def of_gradient(energy: Energy, x: Tensor) -> list[float]:
     """|grad E| of the first states of a batch: a closure, or whatever holds a list, is known by what it does."""
     with frozen(energy):
         lengths: list[float] = gradient(energy, x)[:_PROBED].flatten(1).double().norm(dim=1).tolist()

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import Energy
@@ -97,7 +97,7 @@ def long_walk(
     save_every: float = 60.0,  # seconds
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> tuple[Tensor, int]:
     """(states, steps done) after `steps` Langevin steps from x, or after fewer where `stopping` said so.
 
@@ -109,16 +109,16 @@ def long_walk(
         raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
     settings: dict[str, Any] = {"step_size": step_size, "seed": seed, "clip": clip, "batch": batch}
     settings |= {"start": fingerprint.of_tensors(x), "energy": fingerprint.of_functions(energy)}
-    settings |= {"slope": fingerprint.of_slope(energy, x[:batch])} if folder else {}
+    settings |= {"slope": fingerprint.of_gradient(energy, x[:batch])} if folder else {}
     settings |= {"marks": [fingerprint.of_tensors(torch.tensor(w.marks)) for w in watchers], **(about or {})}
     walk = _Walk(energy, x, step_size, seed, clip, batch, ranks)
-    with nullcontext() if folder is None else _alone(folder, ranks):
+    with nullcontext() if folder is None else _exclusive(folder, ranks):
         saved = _Saved(folder, settings, walk, watchers, ranks)
-        with ranks.together():
+        with ranks.raise_on_all():
             if ranks.first:
                 saved.settle()
-        with ranks.together():
-            saved.newest = ranks.told(saved.newest)
+        with ranks.raise_on_all():
+            saved.newest = ranks.from_rank0(saved.newest)
             restored = saved.restore()
             if walk.step > steps:
                 raise BadInput(f"{folder} holds a walk of {walk.step} steps already, more than the {steps} asked for")
@@ -221,7 +221,7 @@ class _Saved:
             self.newest = checkpoint.newest_sound(self.folder, checkpoint.verify, _log.warning)
 
     def save(self) -> None:
-        with self.ranks.together():
+        with self.ranks.raise_on_all():
             if self.folder is not None and self.ranks.first and self.at != self.walk.step:
                 self.at = self.walk.step
                 state = {"parts": [part.state_dict() for part in self.parts]}
@@ -259,9 +259,9 @@ def _check_settings(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> N
 
 
 @contextmanager
-def _alone(folder: Path, ranks: Ranks) -> Iterator[None]:
+def _exclusive(folder: Path, ranks: Ranks) -> Iterator[None]:
     with ExitStack() as stack:
-        with ranks.together():
+        with ranks.raise_on_all():
             if ranks.first:
                 folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(folder))

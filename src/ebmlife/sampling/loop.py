@@ -36,12 +36,12 @@ def langevin(
     magnitude = torch.zeros((), device=x.device)
     with frozen(energy):
         for _ in range(steps):
-            slope = gradient(energy, x)
-            lengths = slope.reshape(len(x), -1).norm(dim=1)
+            grad = gradient(energy, x)
+            lengths = grad.reshape(len(x), -1).norm(dim=1)
             magnitude += lengths.mean()
             if clip is not None:
-                slope = slope * _shorten(lengths, to=2 * clip / step_size**2).view(-1, *[1] * (x.ndim - 1))
-            x.sub_(slope, alpha=step_size**2 / 2).add_(noise(x), alpha=step_size)
+                grad = grad * _shorten(lengths, to=2 * clip / step_size**2).view(-1, *[1] * (x.ndim - 1))
+            x.sub_(grad, alpha=step_size**2 / 2).add_(noise(x), alpha=step_size)
     return x, Info(gradient=magnitude / max(steps, 1))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 Noise = Callable[[Tensor], Tensor]
 
 
-def mixed(seed: int, name: str) -> int:
+def derive_seed(seed: int, name: str) -> int:
     """A seed in [0, 2^63) made of `seed` and `name`: neighbouring ones share nothing."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
@@ -22,7 +22,7 @@ def mixed(seed: int, name: str) -> int:
 
 def generator(seed: int, name: str = "", *, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator whose seed mixes `seed` and `name`, so that neighbouring seeds share nothing."""
-    return torch.Generator(device).manual_seed(mixed(seed, name))
+    return torch.Generator(device).manual_seed(derive_seed(seed, name))
 
 
 def normal(rng: torch.Generator) -> Noise:
@@ -39,7 +39,7 @@ def seeded(seed: int, *, device: torch.device | str = "cpu") -> Noise:
     return normal(generator(seed, device=device))
 
 
-class Lanes:
+class PerImageNoise:
     """x -> N(0, I), where each run of states (a lane) draws from a generator of its own.
 
     What a lane draws does not depend on which others walk beside it. Its place in the sequence can be kept and gone

@@ -38,7 +38,7 @@ def constant(value: float) -> Piecewise:
 
 
 @dataclass(frozen=True)
-class Falling:
+class LinearDecay:
     """A schedule that falls in a straight line: value(update) * max(0, 1 - update / until)."""
 
     schedule: Piecewise

@@ -26,7 +26,7 @@ _EXCHANGE, _CWD = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yields a temporary name beside `path`; what is written there (a file or a folder) is renamed to it at the end.
 
     On an error nothing is left, and what lay at `path` before still does. What a killed process of this machine left

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ebmlife.errors import BadInput, note
-from ebmlife.storage.atomic import cache_folder, whole
+from ebmlife.storage.atomic import atomic_write, cache_folder
 
 _CHECKSUM = "sha256"
 
@@ -45,7 +45,7 @@ def keep(name: str, held: Mapping[str, Tensor]) -> None:
     """Where the cache cannot be written, nothing is kept: the work is done, and can be done again."""
     plain = {key: value.contiguous() for key, value in held.items()}
     try:
-        with whole(_file(name)) as unfinished:
+        with atomic_write(_file(name)) as unfinished:
             save_file(plain, unfinished, metadata={_CHECKSUM: _checksum(plain)})
     except BadInput as error:
         note(f"nothing is kept in the cache: {error}")

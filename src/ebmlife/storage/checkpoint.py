@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ebmlife.errors import BadInput
 from ebmlife.storage import regular
-from ebmlife.storage.atomic import discard, read_json, whole
+from ebmlife.storage.atomic import atomic_write, discard, read_json
 
 FORMAT = 2  # of the manifest: since 2 it has a checksum of its own
 _READABLE = (1, FORMAT)
@@ -55,7 +55,7 @@ def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: i
 
     With several `ranks`, those after the first have written their shards already.
     """
-    with whole(folder) as unfinished:
+    with atomic_write(folder) as unfinished:
         unfinished.mkdir()
         tensors: dict[str, Tensor] = {}
         plain = _pack(state, "", tensors)

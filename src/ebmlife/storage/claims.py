@@ -8,7 +8,7 @@ from typing import Any
 
 from ebmlife.errors import InUse
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import whole
+from ebmlife.storage.atomic import atomic_write
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def claimed(file: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     mine = not file.exists()
     try:
         if mine:
-            with whole(file) as unfinished:
+            with atomic_write(file) as unfinished:
                 unfinished.write_text(json.dumps(dict(settings), indent=1))
         yield
     except InUse:  # both saw no claim; it is the other one's now

@@ -144,13 +144,13 @@ class Persistent:
 
     def step(self, energy: Energy, n: int, *, update: int = 0) -> Negatives:
         rows = self.bank.draw(n, self.rng)
-        reborn = torch.rand(n, generator=self.rng, device=self.rng.device) < self.rejuvenate(update)
+        rejuvenated = torch.rand(n, generator=self.rng, device=self.rng.device) < self.rejuvenate(update)
         if self.rounds is not None:
-            reborn |= self.bank.age[rows] > self.rounds
-        self.bank.rejuvenate(rows[reborn], self.start, self.births)
+            rejuvenated |= self.bank.age[rows] > self.rounds
+        self.bank.rejuvenate(rows[rejuvenated], self.start, self.births)
         negatives = self.bank.walk(rows, self.walk, energy, update=update)
         if not self.count_first_walk:
-            self.bank.age[rows[reborn]] = 0
+            self.bank.age[rows[rejuvenated]] = 0
         return negatives
 
     def state_dict(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Persistent:
         self.bank.load_state_dict(state)
 
 
-class Maturing:
+class BurnIn:
     """Longrun (Algorithm 4): states are born into the burn-in bank, and after `mature` walks there replace random
     states of the update batch. Only the update bank's states are learned from.
 

@@ -15,7 +15,7 @@ from ebmlife.training.learner import Learner
 
 
 @dataclass(frozen=True)
-class ClassifierFigures(Report):
+class ClassifierMetrics(Report):
     headline: ClassVar[str] = "loss"
 
     loss: float  # mean cross-entropy of the batch, in nats
@@ -23,7 +23,7 @@ class ClassifierFigures(Report):
     test_accuracy: float | None  # of the averaged weights on all of the test data, where it was due
 
 
-class ClassifierTrainer(Loop[ClassifierFigures]):
+class ClassifierTrainer(Loop[ClassifierMetrics]):
     def __init__(
         self,
         batches: Batches,
@@ -38,7 +38,7 @@ class ClassifierTrainer(Loop[ClassifierFigures]):
         self.batches, self.classifier, self.test, self.test_every = batches, classifier, test, test_every
         self.data_noise, self.noise, self.device = data_noise, noise, device
 
-    def step(self) -> ClassifierFigures:
+    def step(self) -> ClassifierMetrics:
         """One update down the mean of -log softmax(f(x))[y]."""
         x, labels = (tensor.to(self.device) for tensor in self.batches.next_labelled())
         logits = self.classifier.net(x + self.data_noise * self.noise(x))
@@ -46,7 +46,7 @@ class ClassifierTrainer(Loop[ClassifierFigures]):
         self.classifier.descend(loss, update=self.update)
         self.update += 1
         due = self.test is not None and self.update % self.test_every == 0
-        return ClassifierFigures(
+        return ClassifierMetrics(
             update=self.update,
             data_seconds=self.batches.waited(),
             loss=loss.item(),

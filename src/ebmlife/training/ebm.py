@@ -12,11 +12,11 @@ from ebmlife.sampling.rng import Noise
 from ebmlife.training.base import Loop, Report
 from ebmlife.training.chains import Chains
 from ebmlife.training.divergence import Divergence
-from ebmlife.training.learner import Average, Learner, alone
+from ebmlife.training.learner import Average, Learner, no_reduce
 
 
 @dataclass(frozen=True)
-class Figures(Report):
+class EBMMetrics(Report):
     """What one update was like; energies are those of the trainable term, divided by the temperature. All but `update`
     are means over the processes that share the work."""
 
@@ -29,7 +29,7 @@ class Figures(Report):
     generator_loss: float | None  # mean over images of |g(z) - x-|^2
 
 
-class Trainer(Loop[Figures]):
+class Trainer(Loop[EBMMetrics]):
     chains: Chains
 
     def __init__(
@@ -45,7 +45,7 @@ class Trainer(Loop[Figures]):
         noise: Noise = torch.randn_like,
         divergence: Divergence | None = None,  # None: by its default settings
         device: torch.device | str = "cpu",
-        average: Average = alone,
+        average: Average = no_reduce,
     ) -> None:
         self.batches, self.chains, self.learned, self.energy = batches, chains, learned, energy
         self.ebm, self.generator = ebm, generator
@@ -53,7 +53,7 @@ class Trainer(Loop[Figures]):
         self.divergence = Divergence() if divergence is None else divergence
         self.average = average
 
-    def step(self) -> Figures:
+    def step(self) -> EBMMetrics:
         """One update: theta <- theta - lr * grad [mean U(x+) - mean U(x-)], eq. (2) of the paper."""
         data = self.batches.next().to(self.device)
         waited = torch.tensor(self.batches.waited())
@@ -72,7 +72,7 @@ class Trainer(Loop[Figures]):
             self.generator.descend(loss, update=self.update)
             (generator_loss,) = self._agreed(loss)
         self.update += 1
-        return Figures(
+        return EBMMetrics(
             update=self.update,
             energy_data=seen[0],
             energy_samples=seen[1],

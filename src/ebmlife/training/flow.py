@@ -27,13 +27,13 @@ def bits(energy: Tensor, *, levels: int, pixels: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class FlowFigures(Report):
+class FlowMetrics(Report):
     headline: ClassVar[str] = "bits_per_pixel"
 
     bits_per_pixel: float
 
 
-class FlowTrainer(Loop[FlowFigures]):
+class FlowTrainer(Loop[FlowMetrics]):
     def __init__(
         self,
         batches: Batches,
@@ -45,12 +45,12 @@ class FlowTrainer(Loop[FlowFigures]):
     ) -> None:
         self.batches, self.flow, self.levels, self.rng, self.device = batches, flow, levels, rng, device
 
-    def step(self) -> FlowFigures:
+    def step(self) -> FlowMetrics:
         data = dequantised(self.batches.next().to(self.device), self.levels, self.rng)
         loss = bits(self.flow.net(data), levels=self.levels, pixels=data[0].numel()).mean()
         self.flow.descend(loss, update=self.update)
         self.update += 1
-        return FlowFigures(update=self.update, bits_per_pixel=loss.item(), data_seconds=self.batches.waited())
+        return FlowMetrics(update=self.update, bits_per_pixel=loss.item(), data_seconds=self.batches.waited())
 
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update, "batches": self.batches.state_dict(), "flow": self.flow.state_dict()}

@@ -19,7 +19,7 @@ def hinge_loss(of_data: Tensor, of_samples: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class GANFigures(Report):
+class GANMetrics(Report):
     headline: ClassVar[str] = "discriminator_loss"
 
     discriminator_loss: float  # 2 where it cannot tell samples from data
@@ -28,7 +28,7 @@ class GANFigures(Report):
     score_samples: float  # mean D(g(z)), as the discriminator saw them
 
 
-class GANTrainer(Loop[GANFigures]):
+class GANTrainer(Loop[GANMetrics]):
     def __init__(
         self,
         batches: Batches,
@@ -44,7 +44,7 @@ class GANTrainer(Loop[GANFigures]):
         self.discriminator_steps, self.generator_batch, self.device = discriminator_steps, generator_batch, device
         self.latent = int(generator.net.latent)  # type: ignore[arg-type]  # a plain attribute of the network
 
-    def step(self) -> GANFigures:
+    def step(self) -> GANMetrics:
         """`discriminator_steps` of the discriminator down the hinge loss, then one of the generator up D(g(z))."""
         for _ in range(self.discriminator_steps):
             data = self.batches.next().to(self.device)
@@ -57,7 +57,7 @@ class GANTrainer(Loop[GANFigures]):
             generator_loss = -discriminator(self._generated(self.generator_batch)).mean()
         self.generator.descend(generator_loss, update=self.update)
         self.update += 1
-        return GANFigures(
+        return GANMetrics(
             update=self.update,
             data_seconds=self.batches.waited(),
             discriminator_loss=loss.item(),

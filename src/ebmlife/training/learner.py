@@ -9,13 +9,13 @@ from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_nor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.sampling.schedule import Falling, Schedule, scheduled
+from ebmlife.sampling.schedule import LinearDecay, Schedule, scheduled
 from ebmlife.storage.contents import mismatch
 
 Average = Callable[[Sequence[Tensor]], None]  # in place, over all processes that share the work
 
 
-def alone(tensors: Sequence[Tensor]) -> None:
+def no_reduce(tensors: Sequence[Tensor]) -> None:
     """The average over one process."""
 
 
@@ -25,15 +25,15 @@ class Learner:
         net: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
-        learning_rate: Schedule | Falling,
+        learning_rate: Schedule | LinearDecay,
         clip: float | None = None,  # largest norm of the gradient
         clip_by: Literal["global", "weight"] = "global",  # of the whole gradient, or of each weight tensor's by itself
         ema: Schedule = 0.999,
-        average: Average = alone,
+        average: Average = no_reduce,
     ) -> None:
         self.net, self.optimizer, self.average = net, optimizer, average
         self.clip, self.clip_by = clip, clip_by
-        self.learning_rate = learning_rate if isinstance(learning_rate, Falling) else scheduled(learning_rate)
+        self.learning_rate = learning_rate if isinstance(learning_rate, LinearDecay) else scheduled(learning_rate)
         self.decay = scheduled(ema)
         # Batch statistics are copied, not averaged: AveragedModel does so of its own.
         self._average = AveragedModel(net)

@@ -19,7 +19,7 @@ from ebmlife.sampling.loop import Info, langevin
 from ebmlife.sampling.rng import Noise, normal
 from ebmlife.training.base import Loop, Report
 from ebmlife.training.learner import Learner
-from ebmlife.training.starts import Born
+from ebmlife.training.starts import InitialStates
 
 
 class Diffusion:
@@ -91,14 +91,14 @@ def recovered(
 
 
 @dataclass(frozen=True)
-class RecoveryFigures(Report):
+class RecoveryMetrics(Report):
     headline: ClassVar[str] = "energy_difference"
 
     energy_difference: float  # mean f(y+) - mean f(y-), weighted over levels as the loss is
     gradient: float  # mean |grad E| along the walk, in units of the level's step
 
 
-class RecoveryTrainer(Loop[RecoveryFigures]):
+class RecoveryTrainer(Loop[RecoveryMetrics]):
     def __init__(
         self,
         batches: Batches,
@@ -112,7 +112,7 @@ class RecoveryTrainer(Loop[RecoveryFigures]):
         self.batches, self.energy, self.diffusion, self.steps = batches, energy, diffusion, steps
         self.rng, self.noise, self.device = rng, normal(rng), device
 
-    def step(self) -> RecoveryFigures:
+    def step(self) -> RecoveryMetrics:
         """One update down the mean of w_t [f(y+, t) - f(y-, t)], w_t = sigma_0 / sigma_t, t drawn for each image."""
         data = self.batches.next().to(self.device)
         level = torch.randint(self.diffusion.levels, (len(data),), generator=self.rng, device=self.rng.device)
@@ -126,7 +126,7 @@ class RecoveryTrainer(Loop[RecoveryFigures]):
         loss = (weight * (of_data - of_samples)).mean()
         self.energy.descend(loss, update=self.update)
         self.update += 1
-        return RecoveryFigures(
+        return RecoveryMetrics(
             update=self.update,
             energy_difference=loss.item(),
             gradient=info.gradient.item(),
@@ -148,13 +148,13 @@ class Progressive:
     def __init__(self, net: nn.Module, diffusion: Diffusion, shape: tuple[int, ...], *, steps: int = 30) -> None:
         self.net, self.diffusion, self.shape, self.steps = net, diffusion, shape, steps
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         x = torch.randn(n, *self.shape, generator=rng, device=rng.device)
         for t in reversed(range(self.diffusion.levels)):
             level = torch.full((n,), t, device=rng.device)
             y, _ = recovered(self.net, self.diffusion, level, x, steps=self.steps, noise=normal(rng))
             x = y / self.diffusion("a", level, y)
-        return Born(x)
+        return InitialStates(x)
 
 
 class LowestEnergy(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ebmlife.data import Batches
 from ebmlife.training.base import Loop, Report
 from ebmlife.training.learner import Learner
-from ebmlife.training.starts import Start, Uniform, Walked
+from ebmlife.training.starts import AfterLangevin, Start, Uniform
 
 _NODES = 16  # of the quadrature along a line
 
@@ -28,13 +28,13 @@ def score_loss(score: Tensor, noise: Tensor, sigma: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ScoreFigures(Report):
+class ScoreMetrics(Report):
     headline: ClassVar[str] = "loss"
 
     loss: float  # |sigma s + e|^2 / 2 of an image, mean over noise levels; half its number of pixels for s = 0
 
 
-class ScoreTrainer(Loop[ScoreFigures]):
+class ScoreTrainer(Loop[ScoreMetrics]):
     def __init__(
         self,
         batches: Batches,
@@ -47,7 +47,7 @@ class ScoreTrainer(Loop[ScoreFigures]):
         self.batches, self.score, self.rng, self.device = batches, score, rng, device
         self.sigmas = torch.tensor(sigmas, device=device)
 
-    def step(self) -> ScoreFigures:
+    def step(self) -> ScoreMetrics:
         data = self.batches.next().to(self.device)
         rng, device = self.rng, self.rng.device
         sigma = self.sigmas[torch.randint(len(self.sigmas), (len(data),), generator=rng, device=device)]
@@ -56,7 +56,7 @@ class ScoreTrainer(Loop[ScoreFigures]):
         loss = score_loss(self.score.net(noisy, sigma), noise, sigma)
         self.score.descend(loss, update=self.update)
         self.update += 1
-        return ScoreFigures(update=self.update, loss=loss.item(), data_seconds=self.batches.waited())
+        return ScoreMetrics(update=self.update, loss=loss.item(), data_seconds=self.batches.waited())
 
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update, "batches": self.batches.state_dict(), "score": self.score.state_dict()}
@@ -110,5 +110,5 @@ def annealed(
     sigma (in NCSN, the root of its epsilon, over the smallest sigma)."""
     start: Start = Uniform(shape)
     for sigma in sigmas:
-        start = Walked(start, ScoreEnergy(net, sigma), steps=steps, step_size=relative_step * sigma)
+        start = AfterLangevin(start, ScoreEnergy(net, sigma), steps=steps, step_size=relative_step * sigma)
     return start

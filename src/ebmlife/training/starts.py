@@ -13,13 +13,13 @@ from ebmlife.sampling.loop import langevin
 from ebmlife.sampling.rng import normal
 
 
-class Born(NamedTuple):
+class InitialStates(NamedTuple):
     x: Tensor
     z: Tensor | None = None  # the latents that made x, where a generator did
 
 
 class Start(Protocol):
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         """n new states; `old` are the ones that they replace, None where there are none yet."""
         ...
 
@@ -30,8 +30,8 @@ class Uniform:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
-        return Born(2 * torch.rand(n, *self.shape, generator=rng, device=rng.device) - 1)
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
+        return InitialStates(2 * torch.rand(n, *self.shape, generator=rng, device=rng.device) - 1)
 
 
 class FromData:
@@ -40,9 +40,9 @@ class FromData:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         rows = torch.randint(len(self.dataset), (n,), generator=rng, device=rng.device)
-        return Born(self.dataset.take(rows.cpu()).to(rng.device))
+        return InitialStates(self.dataset.take(rows.cpu()).to(rng.device))
 
 
 class FromGenerator:
@@ -57,9 +57,9 @@ class FromGenerator:
         self.latent = int(generator.latent)  # type: ignore[arg-type]  # a plain attribute of the network
 
     @torch.no_grad()
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         z = torch.randn(n, self.latent, generator=rng, device=rng.device)
-        return Born(self.generator(z), z)
+        return InitialStates(self.generator(z), z)
 
 
 class Augmented:
@@ -79,12 +79,12 @@ class Augmented:
         self.noise = Uniform(shape)
         self.anew, self.zoom, self.brightness, self.flip = anew, zoom, brightness, flip
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         fresh = self.noise(n, rng=rng).x
         if old is None:
-            return Born(fresh)
+            return InitialStates(fresh)
         anew = torch.rand(n, 1, 1, 1, generator=rng, device=rng.device) < self.anew
-        return Born(torch.where(anew, fresh, self._augment(old, rng)))
+        return InitialStates(torch.where(anew, fresh, self._augment(old, rng)))
 
     def _augment(self, x: Tensor, rng: torch.Generator) -> Tensor:
         scale, dx, dy, light, mirror, blur = torch.rand(6, len(x), generator=rng, device=x.device)
@@ -99,26 +99,26 @@ class Augmented:
         return torch.lerp(x, smooth, (blur / 2).view(-1, 1, 1, 1))
 
 
-class Shrunk:
+class Downsampled:
     """Another start's images, averaged down to size x size: the coarsest grid of the multigrid method."""
 
     def __init__(self, start: Start, *, size: int) -> None:
         self.start, self.size = start, size
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
-        return Born(F.interpolate(self.start(n, rng=rng).x, size=self.size, mode="area"))
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
+        return InitialStates(F.interpolate(self.start(n, rng=rng).x, size=self.size, mode="area"))
 
 
-class Walked:
+class AfterLangevin:
     """Another start's states after a walk on an energy, such as that of a model of a coarser grid."""
 
     def __init__(self, start: Start, energy: Energy, *, steps: int, step_size: float) -> None:
         self.start, self.energy, self.steps, self.step_size = start, energy, steps, step_size
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         born = self.start(n, rng=rng)
         x, _ = langevin(self.energy, born.x, steps=self.steps, step_size=self.step_size, noise=normal(rng))
-        return Born(x, born.z)
+        return InitialStates(x, born.z)
 
 
 class Coarse:
@@ -129,6 +129,6 @@ class Coarse:
             raise BadInput(f"start 'coarse' needs images (C, H, W), got states of shape {shape}; use 'uniform'")
         self.below, self.size = below, shape[-2:]
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         low = self.below(n, rng=rng).x
-        return Born(F.interpolate(low, size=self.size, mode="bilinear", align_corners=False))
+        return InitialStates(F.interpolate(low, size=self.size, mode="bilinear", align_corners=False))

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import Recipe, as_ebm, validate
 from ebmlife.runs import locate
@@ -81,7 +81,7 @@ def resolve(recipe: Recipe) -> Recipe:
 
 
 def training(
-    recipe: Recipe, *, resumed: dict[str, Any] | None = None, ranks: Ranks = ALONE, trust: Trust = NOTHING
+    recipe: Recipe, *, resumed: dict[str, Any] | None = None, ranks: Ranks = SINGLE_PROCESS, trust: Trust = NOTHING
 ) -> Training:
     """All that a run needs, or a rank's share of it; `resumed`: the checkpoint that weights will come from, instead of
     from other runs; `trust`: the functions that the recipe, or a run that it names, may call."""

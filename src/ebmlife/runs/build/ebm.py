@@ -57,7 +57,7 @@ def resolve(recipe: EBMRecipe) -> EBMRecipe:
 def training(recipe: EBMRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks, trust: Trust) -> Training:
     _check_sizes(recipe, ranks)
     device = find_device(recipe.device)
-    with ranks.leading():
+    with ranks.rank0_first():
         dataset: Dataset = DATA.make(recipe.data)
     prior = find_prior(recipe, dataset.shape, device, resumed, trust=trust)
     streams = Streams(recipe.seed, device=device, scope=scope(ranks))

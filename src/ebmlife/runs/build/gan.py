@@ -10,7 +10,7 @@ from ebmlife.data import Batches, Dataset
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import GANRecipe
-from ebmlife.runs.build.live import Training, check_alone, weights_of
+from ebmlife.runs.build.live import Training, require_single_process, weights_of
 from ebmlife.runs.build.other import other_generator
 from ebmlife.runs.build.parts import (
     DATA,
@@ -39,7 +39,7 @@ def resolve(recipe: GANRecipe) -> GANRecipe:
 
 
 def training(recipe: GANRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks, trust: Trust) -> Training:
-    check_alone(recipe, ranks)
+    require_single_process(recipe, ranks)
     assert recipe.generator.optimizer is not None
     device = find_device(recipe.device)
     dataset: Dataset = DATA.make(recipe.data)

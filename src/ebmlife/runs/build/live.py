@@ -61,7 +61,7 @@ def scope(ranks: Ranks) -> str:
     return f"rank {ranks.rank} of {ranks.count}/" if ranks.count > 1 else ""
 
 
-def check_alone(recipe: Recipe, ranks: Ranks) -> None:
+def require_single_process(recipe: Recipe, ranks: Ranks) -> None:
     if ranks.count > 1:
         raise BadInput(f"the method {recipe.method!r} trains in one process, not {ranks.count}; leave torchrun away")
 

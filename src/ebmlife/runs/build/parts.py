@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.data import Dataset, InMemory, cifar10, digits, download, folder, huggingface, torchvision, toy, webdataset
-from ebmlife.distributed import ALONE, Ranks
+from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput, at_least
 from ebmlife.nets import (
     BigGANEnergy,
@@ -24,16 +24,26 @@ from ebmlife.nets import (
     SNGANGenerator,
     WideResNet,
 )
-from ebmlife.recipes.options import Kinds
+from ebmlife.recipes.options import Registry
 from ebmlife.recipes.sections import Optimizer, Part
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.rng import generator
-from ebmlife.sampling.schedule import Falling
+from ebmlife.sampling.schedule import LinearDecay
 from ebmlife.storage.atomic import located
 from ebmlife.storage.contents import mismatch, not_finite
-from ebmlife.training.chains import Fresh, Maturing, Persistent
+from ebmlife.training.chains import BurnIn, Fresh, Persistent
 from ebmlife.training.learner import Learner
-from ebmlife.training.starts import Augmented, Born, Coarse, FromData, FromGenerator, Shrunk, Start, Uniform, Walked
+from ebmlife.training.starts import (
+    AfterLangevin,
+    Augmented,
+    Coarse,
+    Downsampled,
+    FromData,
+    FromGenerator,
+    InitialStates,
+    Start,
+    Uniform,
+)
 
 
 def _cifar10(
@@ -77,10 +87,10 @@ def _coarse(
 
     at_least(1, "start", size=size)
     if run is None:
-        return Coarse(Shrunk(FromData(dataset), size=size), shape)
+        return Coarse(Downsampled(FromData(dataset), size=size), shape)
     model = load(run, trust_code=trust)
     steps, step_size = model.recipe.sampling_steps, model.recipe.langevin.step_size
-    return Coarse(Walked(model.start, model.energy, steps=steps, step_size=step_size), shape)
+    return Coarse(AfterLangevin(model.start, model.energy, steps=steps, step_size=step_size), shape)
 
 
 class _Called(nn.Module):
@@ -103,7 +113,7 @@ class _Called(nn.Module):
 
 
 _images = folder  # `folder` is also the name of an option
-DATA = Kinds(
+DATA = Registry(
     "data",
     {
         "digits": digits,
@@ -117,7 +127,7 @@ DATA = Kinds(
 )
 
 _OF_IMAGE = frozenset({"shape", "size", "channels"})
-NETS = Kinds(
+NETS = Registry(
     "net",
     {
         "sngan": SNGANEnergy,
@@ -127,7 +137,7 @@ NETS = Kinds(
     },
     _OF_IMAGE,
 )
-GENERATORS = Kinds(
+GENERATORS = Registry(
     "generator.net",
     {
         "sngan": SNGANGenerator,
@@ -137,11 +147,11 @@ GENERATORS = Kinds(
     },
     _OF_IMAGE | {"trust"},
 )
-DISCRIMINATORS = Kinds("net", {"sngan": SNGANDiscriminator}, _OF_IMAGE)
-CLASSIFIERS = Kinds("net", {"wide-resnet": WideResNet, "resnet": CIFARResNet}, _OF_IMAGE)
-SCORES = Kinds("net", {"score": ScoreNet}, _OF_IMAGE)
-FLOWS = Kinds("net", {"glow": Glow}, _OF_IMAGE)
-STARTS = Kinds(
+DISCRIMINATORS = Registry("net", {"sngan": SNGANDiscriminator}, _OF_IMAGE)
+CLASSIFIERS = Registry("net", {"wide-resnet": WideResNet, "resnet": CIFARResNet}, _OF_IMAGE)
+SCORES = Registry("net", {"score": ScoreNet}, _OF_IMAGE)
+FLOWS = Registry("net", {"glow": Glow}, _OF_IMAGE)
+STARTS = Registry(
     "start",
     {
         "uniform": Uniform,
@@ -152,12 +162,12 @@ STARTS = Kinds(
     },
     frozenset({"shape", "dataset", "generator", "trust"}),
 )
-CHAINS = Kinds(
+CHAINS = Registry(
     "chains",
     {
         "fresh": Fresh,
         "persistent": Persistent,
-        "maturing": Maturing,
+        "maturing": BurnIn,
     },
     frozenset({"start", "walk", "streams"}),
 )
@@ -172,7 +182,7 @@ _OPTIMIZERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
 
 
 def make_networks(
-    *chosen: tuple[Kinds, Part], seed: int, shape: tuple[int, ...], device: torch.device, trust: Trust = NOTHING
+    *chosen: tuple[Registry, Part], seed: int, shape: tuple[int, ...], device: torch.device, trust: Trust = NOTHING
 ) -> list[nn.Module]:
     """Networks for states of that shape, in eval mode, with the weights that the seed gives them."""
     given = of_image(shape)
@@ -197,8 +207,12 @@ def of_image(shape: tuple[int, ...]) -> dict[str, Any]:
     return {"shape": shape, "channels": shape[0], "size": shape[1]}
 
 
-def learner(net: nn.Module, options: Optimizer, ranks: Ranks = ALONE) -> Learner:
-    rate = options.learning_rate if options.decay_until is None else Falling(options.learning_rate, options.decay_until)
+def learner(net: nn.Module, options: Optimizer, ranks: Ranks = SINGLE_PROCESS) -> Learner:
+    rate = (
+        options.learning_rate
+        if options.decay_until is None
+        else LinearDecay(options.learning_rate, options.decay_until)
+    )
     return Learner(
         net,
         _OPTIMIZERS[options.kind](net.parameters(), options),
@@ -235,12 +249,12 @@ class Deferred:
         self._make = make
         self._start: Start | None = None
 
-    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> Born:
+    def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
         self._start = self._start or self._make()
         return self._start(n, rng=rng, old=old)
 
 
-def deferred(kinds: Kinds, chosen: Part, dataset: Callable[[], Dataset], **provided: Any) -> Start:
+def deferred(kinds: Registry, chosen: Part, dataset: Callable[[], Dataset], **provided: Any) -> Start:
     """The start of a part; its data set is made only where this kind wants one."""
 
     def make() -> Start:

@@ -7,7 +7,7 @@ from torch import nn
 
 from ebmlife.data import Dataset
 from ebmlife.errors import BadInput
-from ebmlife.recipes.options import Kinds
+from ebmlife.recipes.options import Registry
 from ebmlife.recipes.schema import RecoveryRecipe
 from ebmlife.runs.build.parts import NETS, STARTS, make_networks
 from ebmlife.runs.build.single import Single, batches
@@ -20,7 +20,7 @@ from ebmlife.training.recovery import Diffusion, LevelNet, LowestEnergy, Progres
 
 class Recovery(Single[RecoveryRecipe]):
     nets, learner = NETS, "energy"
-    starts = Kinds("start", STARTS.makers | {"progressive": Progressive}, STARTS.provided | {"net", "diffusion"})
+    starts = Registry("start", STARTS.makers | {"progressive": Progressive}, STARTS.provided | {"net", "diffusion"})
 
     def network(self, recipe: RecoveryRecipe, shape: tuple[int, ...], device: torch.device) -> nn.Module:
         if len(shape) != 3:

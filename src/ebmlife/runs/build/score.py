@@ -7,7 +7,7 @@ from torch import nn
 
 from ebmlife.data import Dataset
 from ebmlife.errors import BadInput
-from ebmlife.recipes.options import Kinds
+from ebmlife.recipes.options import Registry
 from ebmlife.recipes.schema import ScoreRecipe
 from ebmlife.runs.build.parts import SCORES, STARTS
 from ebmlife.runs.build.single import Single, batches
@@ -20,7 +20,7 @@ from ebmlife.training.score import ScoreEnergy, ScoreTrainer, annealed, geometri
 
 class Score(Single[ScoreRecipe]):
     nets, learner = SCORES, "score"
-    starts = Kinds("start", STARTS.makers | {"annealed": annealed}, STARTS.provided | {"net", "sigmas"})
+    starts = Registry("start", STARTS.makers | {"annealed": annealed}, STARTS.provided | {"net", "sigmas"})
 
     def resolve(self, recipe: ScoreRecipe) -> ScoreRecipe:
         if recipe.noise.smallest >= recipe.noise.largest:

@@ -9,9 +9,9 @@ from torch import nn
 
 from ebmlife.data import Batches, Dataset
 from ebmlife.distributed import Ranks
-from ebmlife.recipes.options import Kinds
+from ebmlife.recipes.options import Registry
 from ebmlife.recipes.schema import Recipe
-from ebmlife.runs.build.live import Training, check_alone, weights_of
+from ebmlife.runs.build.live import Training, require_single_process, weights_of
 from ebmlife.runs.build.parts import DATA, STARTS, deferred, find_device, learner, make_networks, restore_weights
 from ebmlife.runs.model import Model
 from ebmlife.runs.user_code import Trust
@@ -24,8 +24,8 @@ R = TypeVar("R", bound=Recipe)
 
 
 class Single(ABC, Generic[R]):
-    nets: Kinds
-    starts: Kinds = STARTS
+    nets: Registry
+    starts: Registry = STARTS
     learner: str  # what the trainer's state calls it
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Single(ABC, Generic[R]):
         return recipe.model_copy(update=parts)
 
     def training(self, recipe: R, *, resumed: dict[str, Any] | None, ranks: Ranks, trust: Trust) -> Training:
-        check_alone(recipe, ranks)
+        require_single_process(recipe, ranks)
         device = find_device(recipe.device)
         dataset: Dataset = DATA.make(recipe.data)
         streams = Streams(recipe.seed, device=device)

@@ -51,8 +51,8 @@ def overlap(trained: Part, chosen: Part) -> bool | None:
     a, b = DATA.resolve(trained), DATA.resolve(chosen)
     if a.kind != b.kind:
         return None
-    told = _OVERLAPS.get(a.kind)
-    return None if told is None else told(a.options, b.options)
+    overlap_of = _OVERLAPS.get(a.kind)
+    return None if overlap_of is None else overlap_of(a.options, b.options)
 
 
 def _splits(data: Part) -> dict[str, bool | None]:

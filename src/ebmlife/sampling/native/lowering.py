@@ -32,7 +32,7 @@ class _Lowering:
         self.layers = layers
         self.steps: list[Step] = []
         self.map: dict[fx.Node, str] = {}  # the feature map that holds a node's value
-        self.slope: dict[fx.Node, str] = {}  # the map that holds the gradient with respect to it, as far as known
+        self.grad: dict[fx.Node, str] = {}  # the map that holds the gradient with respect to it, as far as known
         self.sizes: dict[str, int] = {}
 
     def run(self) -> Steps:
@@ -44,10 +44,10 @@ class _Lowering:
         weight, pixels = head, self.layers.pixels(features)
         self._send(features, Kind.FILL, source=None, weight=lambda: weight().flatten() / pixels)
         for node in reversed(body):
-            if node in self.slope:
+            if node in self.grad:
                 self._backward(node)
         x = body[0]
-        return Steps(self.steps, self.map[x], self.slope[x], self.sizes)
+        return Steps(self.steps, self.map[x], self.grad[x], self.sizes)
 
     # Values
 
@@ -112,14 +112,14 @@ class _Lowering:
     # Gradients, from the end
 
     def _backward(self, node: fx.Node) -> None:
-        slope = self.slope[node]
+        grad = self.grad[node]
         if node.op == "placeholder":
             return
         if self.layers.is_same(node):
-            self._alias(node.all_input_nodes[0], slope)
+            self._alias(node.all_input_nodes[0], grad)
         elif self.layers.is_a(node, ADD):
             for term in self.layers.terms(node):
-                self._alias(term, slope)
+                self._alias(term, grad)
         elif self.layers.is_a(node, RELU):
             self._send(node.all_input_nodes[0], Kind.PASS, source=node, mask=self.map[node])
         elif self.layers.is_a(node, POOL):
@@ -139,12 +139,12 @@ class _Lowering:
                 convolution=replace(conv.what, source=self.layers.sides(node), backward=True),
             )
 
-    def _alias(self, node: fx.Node, slope: str) -> None:
+    def _alias(self, node: fx.Node, grad: str) -> None:
         """The gradient of a sum is that of each term: nothing to compute, unless something is there already."""
-        if node not in self.slope:
-            self.slope[node] = slope
+        if node not in self.grad:
+            self.grad[node] = grad
         else:
-            self._append_slope(node, Kind.PASS, slope, self.layers.shapes[node][1])
+            self._append_gradient(node, Kind.PASS, grad, self.layers.shapes[node][1])
 
     def _send(self, node: fx.Node, kind: Kind, *, source: fx.Node | None, **details: Any) -> None:
         """A contribution to the gradient with respect to `node`; straight through a relu that nothing else reads."""
@@ -152,11 +152,11 @@ class _Lowering:
         if self.layers.is_a(node, RELU) and len(self.layers.readers(node)) == 1 and mask is None:
             mask, node = self.map[node], node.all_input_nodes[0]
         inputs = self.layers.shapes[source][1] if source else 0
-        self._append_slope(node, kind, self.slope[source] if source else "", inputs, mask=mask, **details)
+        self._append_gradient(node, kind, self.grad[source] if source else "", inputs, mask=mask, **details)
 
-    def _append_slope(self, node: fx.Node, kind: Kind, source: str, inputs: int, **details: Any) -> None:
+    def _append_gradient(self, node: fx.Node, kind: Kind, source: str, inputs: int, **details: Any) -> None:
         name = f"slope {len(self.steps)} of {node.name}"
         outputs, pixels = self.layers.shapes[node][1], self.layers.pixels(node)
         self.sizes[name] = outputs * pixels
-        self.steps.append(Step(kind, source, name, pixels, inputs, outputs, other=self.slope.get(node), **details))
-        self.slope[node] = name
+        self.steps.append(Step(kind, source, name, pixels, inputs, outputs, other=self.grad.get(node), **details))
+        self.grad[node] = name
