@@ -5,6 +5,7 @@ import pytest
 from ebmlife.errors import BadInput
 from ebmlife.recipes.options import Registry
 from ebmlife.recipes.schema import part
+from ebmlife.runs import build
 from ebmlife.sampling.schedule import Phase, Piecewise, constant
 
 
@@ -106,3 +107,10 @@ def test_schedules_are_numbers_or_text(given: Any, expected: Piecewise, plain: A
     chosen = POTS.resolve(part("kettle", size=1, heat=given))
     assert chosen.options["heat"] == plain
     assert POTS.make(chosen, water="").given["heat"] == expected
+
+
+def test_every_kind_of_chains_can_be_resolved_with_its_defaults() -> None:
+    assert build.CHAINS.resolve(part("persistent")).options["rejuvenate"] == 0  # a plain number where a schedule may be
+    for kind in build.CHAINS.makers:
+        resolved = build.CHAINS.resolve(part(kind))
+        assert build.CHAINS.resolve(resolved) == resolved

@@ -15,7 +15,7 @@ from ebmlife.recipes.sections import LARGEST, Changing, Optional, Part, explain,
 from ebmlife.sampling.schedule import Piecewise
 
 _MOST = {"depth": 10_000, "scales": 64, "seed": 2**63 - 1}  # layers are made one by one; other counts: LARGEST
-_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=(), validate_default=True)
 
 
 @dataclass(frozen=True)
