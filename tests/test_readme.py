@@ -1,4 +1,4 @@
-"""The README's command line and Python, run as they stand."""
+"""The README's commands and Python work as printed, and its numbers are those of the results pages."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PAGE = (ROOT / "README.md").read_text()
 
 
 def block(language: str) -> str:
-    """All blocks of that language, one after the other."""
+    """All blocks of that language, joined."""
     found = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     assert found
     return "\n".join(found)
