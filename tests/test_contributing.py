@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING work: one short file, and one line in a table of `runs.build`."""
+"""What CONTRIBUTING shows by example, done: one short file and one line in `build`."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ QUIET = Console(quiet=True)
 
 
 def example(title: str, name: str) -> Any:
-    """The class of that name in the example with that title."""
+    """The class of that name in the example under that title."""
     match = re.search(rf"<!-- {title} -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert match is not None
     assert match[1].count("\n") < 60
