@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python 3.11, git and make, and set up the rest themselves in .venv.
+# `make demo` and `make test` need Python 3.11, git and make, and install the rest in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -8,22 +8,22 @@ BIN := .venv/bin
         results-density-toys results-density-digits results-density-cifar10 results-troubleshooting face docs check format
 
 help:
-	@echo "make demo    the three lengths of chain on the embedded digits, and a page of what came of it (minutes)"
-	@echo "make test    the whole test suite"
-	@echo "make test-full   20 updates of every experiment of the paper at full size (hours; ONLY=celeba: some)"
-	@echo "make torture   kills, damage, fuzzing and hostile files by the thousand (an hour); docs/reliability.md"
-	@echo "make bench   how fast Langevin is here, beside the plain loop and torchebm"
-	@echo "make results-shortrun   the runs behind docs/results/shortrun.md (resumable)"
-	@echo "make results-defense    those behind docs/results/defense.md: -digits, -cifar10 and -imagenet make one part each"
-	@echo "make results-density    those behind docs/results/density.md: -toys, -digits and -cifar10 likewise"
-	@echo "make docs    the documentation as a site, in site/"
-	@echo "make check   lint, formatting, types, and which room imports which"
-	@echo "make setup   only the set-up: .venv with the package and its tools"
+	@echo "make demo    shows the three lengths of chain on the embedded digits, and writes a page (minutes)"
+	@echo "make test    runs the whole test suite"
+	@echo "make test-full   runs 20 updates of every experiment of the paper at full size (hours; ONLY=celeba: some)"
+	@echo "make torture   tests kills, damage, fuzzing and hostile files by the thousand (an hour); docs/reliability.md"
+	@echo "make bench   compares the speed of Langevin sampling with the plain PyTorch loop and torchebm"
+	@echo "make results-shortrun   measures docs/results/shortrun.md (can be resumed)"
+	@echo "make results-defense    measures docs/results/defense.md; -digits, -cifar10 and -imagenet measure one part each"
+	@echo "make results-density    measures docs/results/density.md; -toys, -digits and -cifar10 measure one part each"
+	@echo "make docs    builds the documentation in site/"
+	@echo "make check   checks lint, formatting, types, and the imports between rooms"
+	@echo "make setup   only installs the package and its tools in .venv"
 
 setup: .venv/installed
 
 .venv/installed: pyproject.toml requirements.lock
-	@echo "setting up .venv (PyTorch is large: some minutes the first time)"
+	@echo "setting up .venv (PyTorch is large: this takes some minutes the first time)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[dev]'
 	$(BIN)/pip install --quiet --constraint requirements.lock --no-deps torchattacks
@@ -38,7 +38,7 @@ test: setup
 test-full: setup
 	$(BIN)/pytest -m slow -s -k '$(ONLY)' tests/test_full_size.py
 
-# Every count has a variable: make torture KILLS=50, or all of one test again with ONLY=kills.
+# Every count has a variable: make torture KILLS=50. ONLY=kills runs one test.
 torture: setup
 	PYTHONPATH=tests $(BIN)/python -m torture $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) \
 	  $(if $(CASE),--case $(CASE)) $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write) \

@@ -1,4 +1,4 @@
-"""What docs/results/defense.md attacks: trainings, attacks by their settings, and how each is made or gone on with."""
+"""The trainings and attacks behind docs/results/defense.md, with their settings; finished ones are reused."""
 
 import json
 import os
@@ -26,8 +26,8 @@ RUNS = Path(__file__).parent.parent / "runs" / "results" / "defense"
 RESNET20 = Path(os.environ.get("EBMLIFE_RESNET20", "~/.cache/ebmlife/cifar10-resnet20.safetensors")).expanduser()
 CIFAR10 = Path(os.environ.get("EBMLIFE_CIFAR10", "~/.cache/ebmlife/cifar-10-batches-bin")).expanduser()
 RADIUS, K = 0.12, 100  # of digits
-MOST = 200  # images of CIFAR-10
-TRAININGS = {  # name: recipe, and what is changed of it
+MOST = 200  # CIFAR-10 images in the largest set
+TRAININGS = {  # name: recipe, and the fields that are changed
     "resnet": ("digits-classifier", {}),
     "wide": ("digits-classifier", {"net.kind": "wide-resnet", "net.depth": "10", "net.widen": "1", "seed": "1"}),
     "midrun": ("digits-midrun", {}),
@@ -52,7 +52,7 @@ MODES = ("bpda", "transfer", "smooth", "full", "fixed")
 class Piece:
     """One attack."""
 
-    defence: str = "midrun"  # of TRAININGS, or BARE
+    defense: str = "midrun"  # a key of TRAININGS, or BARE
     gradient: str = "bpda"
     radius: float = RADIUS
     k: int = K
@@ -64,44 +64,45 @@ class Piece:
 
     @property
     def place(self) -> Path:
-        defence = BARE if self.defence == BARE else f"{self.defence}-k{self.k}-{self.gradient}"
-        return RUNS / "attacks" / f"{self.classifier}-{defence}-r{self.radius:.3g}"
+        defense = BARE if self.defense == BARE else f"{self.defense}-k{self.k}-{self.gradient}"
+        return RUNS / "attacks" / f"{self.classifier}-{defense}-r{self.radius:.3g}"
 
 
 def bare(**changes: Any) -> Piece:
     return Piece(BARE, k=0, **changes)
 
 
-def strong(defence: str, gradient: str) -> Piece:
-    """Gradients through every Langevin step cost some ten times as much: fewer images."""
+def strong(defense: str, gradient: str) -> Piece:
+    """Gradients through every Langevin step cost about ten times as much, so they attack fewer images."""
     return (
-        Piece(defence, gradient, images=50, replicas=4) if gradient in ("full", "smooth") else Piece(defence, gradient)
+        Piece(defense, gradient, images=50, replicas=4) if gradient in ("full", "smooth") else Piece(defense, gradient)
     )
 
 
-def of_cifar10(defence: str, gradient: str, k: int) -> Piece:
-    """Every step costs ten times as much as on digits: smaller draws. The bare classifier, which is cheap, has all."""
-    images = MOST if defence == BARE else 100
-    return Piece(defence, gradient, 8 / 255, k, "resnet20", images, replicas=4, verify=16)
+def of_cifar10(defense: str, gradient: str, k: int) -> Piece:
+    """Every step costs ten times as much as on digits, so draws are smaller. The bare classifier is cheap and gets
+    all images."""
+    images = MOST if defense == BARE else 100
+    return Piece(defense, gradient, 8 / 255, k, "resnet20", images, replicas=4, verify=16)
 
 
 ENERGIES = ("midrun", "no-anneal", "shortrun", "score")
-MAIN = [bare(), *(strong(defence, mode) for mode in MODES for defence in ENERGIES)]
+MAIN = [bare(), *(strong(defense, mode) for mode in MODES for defense in ENERGIES)]
 RADII = [piece for r in (0.04, 0.08, RADIUS, 0.16, 0.2, 0.5) for piece in (bare(radius=r), Piece(radius=r))]
 LENGTHS = [
     bare(),
     *(Piece(k=k) for k in (25, 50, K, 200, 400)),
     *(
-        Piece(defence, k=k, images=100 if k == K else 50)
-        for defence in ("no-anneal", "shortrun")
+        Piece(defense, k=k, images=100 if k == K else 50)
+        for defense in ("no-anneal", "shortrun")
         for k in (50, K, 200, 400)
     ),
-    # the score model's step is a fifth of the energies': it diffuses as far in 25 times as many steps, which is hours
+    # the score model's step size is a fifth: it needs 25 times as many steps to diffuse as far, which takes hours
     Piece("score"),
     Piece("score", k=500, images=50),
 ]
 CLASSIFIERS = [piece for name in ("resnet", "wide") for piece in (bare(classifier=name), Piece(classifier=name))]
-K_CIFAR10 = 100  # of 25, 50 and 100, tried on training images
+K_CIFAR10 = 100  # chosen among 25, 50 and 100 on training images
 OF_CIFAR10 = [
     of_cifar10(BARE, "bpda", 0),
     *(of_cifar10("cifar10-midrun", mode, K_CIFAR10) for mode in MODES),
@@ -128,9 +129,9 @@ def test_data(name: str) -> InMemory:
 
 
 def images(piece: Piece) -> tuple[Tensor, Tensor]:
-    """Evenly spread over the test images: digits come writer by writer."""
+    """Images evenly spread over the test set, because digits are ordered by writer."""
     data = test_data(piece.classifier)
-    if piece.classifier == "resnet20":  # fewer images are some of the more
+    if piece.classifier == "resnet20":  # smaller sets are subsets of larger ones
         rows = torch.linspace(0, len(data) - 1, MOST).long()[:: MOST // piece.images]
     else:
         rows = torch.linspace(0, len(data) - 1, piece.images).long()
@@ -139,9 +140,9 @@ def images(piece: Piece) -> tuple[Tensor, Tensor]:
 
 
 def defended(piece: Piece) -> DefendedClassifier:
-    if piece.defence == BARE:
+    if piece.defense == BARE:
         return undefended(classifier(piece.classifier))
-    purifier = make_purifier(model(piece.defence), piece.k)
+    purifier = make_purifier(model(piece.defense), piece.k)
     return DefendedClassifier(classifier(piece.classifier), purifier, gradient=piece.gradient)
 
 
@@ -157,11 +158,11 @@ def settings(piece: Piece) -> dict[str, Any]:
 
 
 def natural_file(piece: Piece) -> Path:
-    return RUNS / f"natural-{piece.defence}-k{piece.k}.json"
+    return RUNS / f"natural-{piece.defense}-k{piece.k}.json"
 
 
 def natural(piece: Piece) -> Share:
-    """The share of images that the defended classifier is right about, unattacked."""
+    """The accuracy of the defended classifier on images that are not attacked."""
     file = natural_file(piece)
     if not file.exists():
         x, y = images(piece)
@@ -174,10 +175,10 @@ def natural(piece: Piece) -> Share:
 
 
 def masking(piece: Piece, file: Path) -> None:
-    """What attacks with other radii, steps and replicas say of the gradients: eight attacks."""
+    """Checks for masked gradients, which take eight attacks with other radii, steps and replicas."""
     if not file.exists():
-        found = attacks.check_masking(
+        checks = attacks.check_masking(
             defended(piece), *images(piece), folder=file.parent / "masking", **settings(piece)
         )
         with atomic_write(file) as unfinished:
-            unfinished.write_text("\n".join(map(str, found)) + "\n")
+            unfinished.write_text("\n".join(map(str, checks)) + "\n")

@@ -1,12 +1,12 @@
-"""The figures of docs/results/defense.md, by real runs: `make results-defense`. Stopped and called again, it goes on.
+"""Measures docs/results/defense.md: `make results-defense`. Call it again to continue.
 
-Runs and attacks lie in runs/results/defense; what is finished there is not touched again. `digits` takes an hour or two
-on two cores, `cifar10` (which needs the weights of a ResNet-20, see RESNET20) many; `page` writes down what is there.
+Runs and attacks are kept in runs/results/defense; finished ones are not changed. `digits` takes one or two hours on two
+cores, `cifar10` many, and it needs the weights of a ResNet-20 (see RESNET20). `page` only writes the page.
 """
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from attacked import (
@@ -18,7 +18,6 @@ from attacked import (
     LENGTHS,
     MAIN,
     MASKED,
-    MODES,
     NATURAL,
     OF_CIFAR10,
     RADII,
@@ -37,7 +36,7 @@ from attacked import (
     natural_file,
 )
 from rich.console import Console
-from tables import RESULTS, replace
+from tables import RESULTS, replace, table
 from torch import Tensor
 from training import chosen, minutes, trained
 
@@ -48,15 +47,7 @@ from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage import checkpoint
 
 PAGE = RESULTS / "defense.md"
-
-
-def rows_of(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table, or nothing where there are no rows."""
-    lines = [list(head), *map(list, rows)]
-    if len(lines) == 1:
-        return ""
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+EXACT, STRONG = ("bpda", "transfer", "fixed"), ("smooth", "full")  # strong ones attack fewer images
 
 
 def finished(name: str) -> bool:
@@ -67,49 +58,51 @@ def finished(name: str) -> bool:
 def trainings(names: Iterable[str]) -> str:
     rows = []
     for name in names:
-        made, changes = model(name).recipe, TRAININGS[name][1]
-        said = " ".join(f"--{field} {value}" for field, value in changes.items())
-        cells = [name, f"`ebmlife train {made.name} {said}`".replace(" `", "`"), f"{made.updates:,}", str(made.seed)]
-        rows.append([*cells, f"{minutes(RUNS / name):.0f}", f"`{made.hash}`"])
-    return rows_of(("name", "command", "updates", "seed", "minutes", "recipe hash"), rows)
+        recipe, changes = model(name).recipe, TRAININGS[name][1]
+        command = " ".join(["ebmlife train", recipe.name, *(f"--{field} {value}" for field, value in changes.items())])
+        cells = [name, f"`{command}`", f"{recipe.updates:,}", str(recipe.seed), f"{minutes(RUNS / name):.0f}"]
+        rows.append([*cells, f"`{recipe.hash}`"])
+    return table(("name", "command", "updates", "seed", "minutes", "recipe hash"), rows)
 
 
-def by_gradient(found: dict[Piece, Record]) -> str:
-    """A line for each defence: natural accuracy, and the verified one under each gradient."""
+def by_gradient(found: dict[Piece, Record], modes: Sequence[str], *, natural: bool = False) -> str:
+    """A row for each defense: the verified accuracy under each gradient."""
     rows = []
-    for defence, title in TITLES.items():
-        of_it = {piece.gradient: found[piece] for piece in MAIN if piece.defence == defence and piece in found}
-        if of_it:
-            missing = "" if defence == BARE else "not run yet"
-            natural = str(next(iter(of_it.values())).natural)
-            rows.append([title, natural, *(str(of_it[mode].verified) if mode in of_it else missing for mode in MODES)])
-    return rows_of(("energy in front", "natural", *MODES), rows)
+    for defense, title in TITLES.items():
+        records = {piece.gradient: found[piece] for piece in MAIN if piece.defense == defense and piece in found}
+        if any(mode in records for mode in modes):
+            missing = "" if defense == BARE else "not run yet"
+            first = [str(next(iter(records.values())).natural)] if natural else []
+            cells = (str(records[mode].verified) if mode in records else missing for mode in modes)
+            rows.append([title, *first, *cells])
+    return table(("energy", *(("natural",) if natural else ()), *modes), rows)
 
 
-def by_meaning(found: dict[Piece, Record], pieces: Iterable[Piece]) -> str:
-    """All that a record says of each attack, and what it cost."""
+def by_attack(found: dict[Piece, Record], pieces: Iterable[Piece], *, cost: bool) -> str:
+    """A row for each attack: natural and verified accuracy, or the other accuracies of its record and its cost."""
     records = {piece: found[piece] for piece in pieces if piece in found}
+    if not records:
+        return ""
+    natural, verified, *others = next(iter(records.values())).accuracies
+    names = others if cost else [natural, verified]
     rows = [
         [
-            TITLES[piece.defence],
-            *(("", "") if piece.defence == BARE else (piece.gradient, str(piece.k))),
+            TITLES[piece.defense],
+            *(("", "") if piece.defense == BARE else (piece.gradient, str(piece.k))),
             str(piece.images),
-            *map(str, record.accuracies.values()),
-            f"{record.cost['gradients']:,}",
-            f"{record.cost['langevin_image_steps'] / 1e6:.1f} M",
+            *(str(record.accuracies[name]) for name in names),
+            *([f"{record.cost['gradients']:,}", f"{record.cost['langevin_image_steps'] / 1e6:.1f} M"] if cost else []),
         ]
         for piece, record in records.items()
     ]
-    if not records:
-        return ""
-    names = next(iter(records.values())).accuracies
-    return rows_of(("energy", "gradient", "K", "images", *names, "gradients", "Langevin image-steps"), rows)
+    costs = ["gradients", "Langevin image-steps"] if cost else []
+    return table(["energy", "gradient", "K", "images", *names, *costs], rows)
 
 
 def sweep(found: dict[Piece, Record], pieces: Iterable[Piece], field: str) -> str:
     rows = [
         [
-            TITLES[piece.defence],
+            TITLES[piece.defense],
             str(getattr(piece, field)),
             str(piece.images),
             str(found[piece].natural),
@@ -118,14 +111,14 @@ def sweep(found: dict[Piece, Record], pieces: Iterable[Piece], field: str) -> st
         for piece in pieces
         if piece in found
     ]
-    return rows_of(("energy in front", field, "images", "natural", "verified"), rows)
+    return table(("energy", {"k": "K"}.get(field, field), "images", "natural", "verified"), rows)
 
 
 def unattacked() -> str:
-    """Natural accuracies of CIFAR-10 over the length of the walk."""
+    """Natural accuracies of CIFAR-10 over the number of Langevin steps."""
     known = [piece for piece in NATURAL if natural_file(piece).exists()]
     rows = [[str(piece.k), str(piece.images), str(piece.replicas), str(natural(piece))] for piece in known]
-    return rows_of(("K", "images", "replicas", "natural"), rows)
+    return table(("K", "images", "replicas", "natural"), rows)
 
 
 def by_classifier(found: dict[Piece, Record]) -> str:
@@ -134,30 +127,32 @@ def by_classifier(found: dict[Piece, Record]) -> str:
         if piece in found:
             made = model(piece.classifier)
             weights = sum(parameter.numel() for parameter in made.net.parameters())
-            rows.append([f"{piece.classifier} ({weights:,} weights, `{made.recipe.hash}`)", TITLES[piece.defence]])
+            rows.append([f"{piece.classifier} ({weights:,} weights, `{made.recipe.hash}`)", TITLES[piece.defense]])
             rows[-1] += [str(found[piece].natural), str(found[piece].verified)]
-    return rows_of(("classifier", "energy in front", "natural", "verified under bpda"), rows)
+    return table(("classifier", "energy", "natural", "verified under bpda"), rows)
 
 
 def curves(
     found: dict[Piece, Record], pieces: Iterable[Piece], at: Callable[[Piece], float]
 ) -> dict[str, dict[int, float]]:
-    """Natural and attacked accuracy of each energy, over thousandths of what `at` says of an attack."""
+    """Natural and attacked accuracy of each energy, over `at(piece)` in thousandths."""
     lines: dict[str, dict[int, float]] = {}
     for piece in sorted((piece for piece in pieces if piece in found), key=at):
-        x, title = round(at(piece) * 1000), TITLES[piece.defence]
+        x, title = round(at(piece) * 1000), TITLES[piece.defense]
         lines.setdefault(f"{title}, natural", {})[x] = found[piece].natural.value
         lines.setdefault(f"{title}, attacked", {})[x] = found[piece].verified.value
     return lines
 
 
 def diffused(piece: Piece) -> float:
-    """How far its noise alone takes a pixel in [-1, 1]: step_size * sqrt(K), by which walks of other steps compare."""
-    return 0 if piece.defence == BARE else model(piece.defence).recipe.langevin.step_size * math.sqrt(piece.k)
+    """Standard deviation of a pixel in [-1, 1] after K steps of noise alone: step_size * sqrt(K).
+
+    It makes energies with different step sizes comparable."""
+    return 0 if piece.defense == BARE else model(piece.defense).recipe.langevin.step_size * math.sqrt(piece.k)
 
 
 def show(found: dict[Piece, Record]) -> None:
-    """Plots, and images on their way: natural, attacked, and both purified."""
+    """Draws the plots, and images: natural, attacked, and both purified."""
     plots = {
         "radii": (RADII, lambda piece: piece.radius, "radius, in thousandths of the pixels' range"),
         "lengths": (LENGTHS, diffused, "step size * sqrt(K), in thousandths"),
@@ -175,8 +170,8 @@ def show(found: dict[Piece, Record]) -> None:
 
 
 def worth_showing(piece: Piece) -> bool:
-    there = piece.classifier != "resnet20" or RESNET20.is_file()
-    return there and piece.defence != BARE and piece.gradient == "bpda" and piece.k in (K, K_CIFAR10)
+    has_weights = piece.classifier != "resnet20" or RESNET20.is_file()
+    return has_weights and piece.defense != BARE and piece.gradient == "bpda" and piece.k in (K, K_CIFAR10)
 
 
 def rows_of_images(found: dict[Piece, Record], piece: Piece) -> Tensor:
@@ -186,42 +181,47 @@ def rows_of_images(found: dict[Piece, Record], piece: Piece) -> Tensor:
 
 
 def write(found: dict[Piece, Record]) -> None:
-    one = Piece()
-    how = (
-        f"Command: `make results-defense-digits`. {one.images} test digits spread over all 297 (50 for `full` and "
-        f"`smooth`), linf radius {one.radius:g}\nof pixels in [0, 1], {one.steps} attack steps of a quarter of it, "
-        f"{one.replicas} replicas (4 for `full` and `smooth`), breaks verified by\n{one.verify}, K = {one.k}, seed 0. "
-        "Verified accuracies with Wilson's 95 % intervals over images."
+    """Writes the tables and pictures of all finished attacks."""
+    digits, photographs = Piece(), OF_CIFAR10[1]
+    of_digits = (
+        f"Digits, linf radius {digits.radius:g} of pixels in [0, 1]: accuracy on natural images and verified accuracy "
+        f"under each gradient, with Wilson's 95 % interval\nover {digits.images} test images. {digits.steps} attack "
+        f"steps of a quarter of the radius, {digits.replicas} replicas, breaks verified by {digits.verify}, "
+        f"K = {digits.k}, seed 0. Command: `make results-defense-digits`."
     )
-    masked = f"The midrun energy, `bpda`, {MASKED.images} of the digits, else as above; by the same command."
-    of_cifar10 = "\n\n".join(table for table in (by_meaning(found, OF_CIFAR10), unattacked()) if table)
-    two = OF_CIFAR10[1]
-    photographs = (
-        f"Command: `make results-defense-cifar10`. Test images spread over all 10,000, linf radius 8/255, {two.steps} "
-        f"attack steps of 2/255,\n{two.replicas} replicas, breaks verified by {two.verify}, seed 0. Wilson's 95 % "
-        "intervals over images. Below, natural accuracies of more images by walks of several lengths."
+    of_cifar10 = (
+        f"CIFAR-10, linf radius 8/255, {photographs.steps} attack steps of 2/255, {photographs.replicas} replicas, "
+        f"breaks verified by {photographs.verify}, seed 0. Test images are spread over all 10,000; Wilson's\n"
+        "95 % intervals over images. Command: `make results-defense-cifar10`."
     )
     texts = {
         "trainings": trainings(name for name in TRAININGS if finished(name)),
-        "gradients": f"{how}\n\n{by_gradient(found)}" if by_gradient(found) else "",
-        "meanings": by_meaning(found, MAIN),
+        "gradients": captioned(by_gradient(found, EXACT, natural=True), of_digits),
+        "strong gradients": by_gradient(found, STRONG),
+        "meanings": by_attack(found, MAIN, cost=False) + "\n\n" + by_attack(found, MAIN, cost=True),
         "radii": sweep(found, RADII, "radius"),
         "lengths": sweep(found, LENGTHS, "k"),
         "classifiers": by_classifier(found),
-        "masking": f"{masked}\n\n```\n{CHECKS.read_text().rstrip()}\n```" if CHECKS.exists() else "",
-        "cifar10": f"{photographs}\n\n{of_cifar10}" if of_cifar10 else "",
+        "masking": f"```\n{CHECKS.read_text().rstrip()}\n```" if CHECKS.exists() else "",
+        "cifar10": captioned(by_attack(found, OF_CIFAR10, cost=False), of_cifar10),
+        "cifar10 meanings": by_attack(found, OF_CIFAR10, cost=True),
+        "cifar10 natural": unattacked(),
     }
     for name, text in texts.items():
-        if text:
+        if text.strip():
             replace(PAGE, name, text)
     show(found)
+
+
+def captioned(table: str, caption: str) -> str:
+    return f"{table}\n\n{caption}" if table else ""
 
 
 def main(task: str) -> None:
     console = Console()
     pieces = {"digits": DIGITS, "cifar10": OF_CIFAR10, "page": []}[task]
     for piece in pieces:
-        for name in (piece.classifier, piece.defence):
+        for name in (piece.classifier, piece.defense):
             if name in TRAININGS:
                 trained(RUNS / name, chosen(*TRAININGS[name]), console)
         attack(piece, console)
@@ -230,8 +230,8 @@ def main(task: str) -> None:
     elif task == "cifar10":
         for piece in NATURAL:
             natural(piece)
-    there = [piece for piece in (*DIGITS, *OF_CIFAR10) if (piece.place / "record").is_dir()]
-    write({piece: Record.load(piece.place / "record") for piece in there})
+    complete = [piece for piece in (*DIGITS, *OF_CIFAR10) if (piece.place / "record").is_dir()]
+    write({piece: Record.load(piece.place / "record") for piece in complete})
 
 
 if __name__ == "__main__":

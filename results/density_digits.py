@@ -1,8 +1,8 @@
-"""The figures of digits in docs/results/density.md, by real runs: `make results-density-digits`.
+"""Measures the digits of docs/results/density.md: `make results-density-digits`.
 
-Runs lie in runs/results/density, the prior in runs/digits-prior, where its recipe's readers look for it. Stopped and
-called again, it goes on; what is trained and examined is not touched again. Recipes' names, or `million`, as arguments
-make those alone; the page says all that is there.
+Runs are kept in runs/results/density, the prior in runs/digits-prior, where the longrun recipe looks for it. Call it
+again to continue; finished trainings and exams are not changed. Arguments choose some of the recipes, or `million`; the
+page shows all that are finished.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from PIL import Image
 from rich.console import Console
-from tables import RESULTS, interval, replace, rows
+from tables import RESULTS, interval, line, replace, rows, table
 from training import chosen, minutes, trained
 
 from ebmlife.cli import main as ebmlife
@@ -29,8 +29,8 @@ from ebmlife.plots.pictures import Panel
 from ebmlife.runs import build
 
 RUNS, PAGE, PRIOR = Path("runs/results/density"), RESULTS / "density.md", Path("runs/digits-prior")
-STEPS, CHAINS, FEW = 100_000, 512, 32  # few: of models without a compiled program
-MORE = ("--basins", "--outliers")  # what can be asked of an energy
+STEPS, CHAINS, FEW = 100_000, 512, 32  # few chains for models without a compiled program
+MORE = ("--basins", "--outliers")  # options that need an energy
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Sitting:
     chains: int = CHAINS
     more: tuple[str, ...] = MORE
     name: str = "exam"
-    seed: int = 0  # of the training, and of the exam
+    seed: int = 0  # of both the training and the exam
 
     @property
     def run(self) -> Path:
@@ -69,19 +69,24 @@ SITTINGS = {
     "longrun, no prior": Sitting("digits-longrun-no-prior"),
     "longrun, one bank": Sitting("digits-longrun-one-bank"),
     "Glow": Sitting("digits-glow", FEW),
-    "score model": Sitting("digits-score", FEW, more=()),  # a slope and no energy
+    "score model": Sitting("digits-score", FEW, more=()),  # a gradient without an energy
     "score model, more chains": Sitting("digits-score", 128, more=(), name="exam-128"),
     "recovery likelihood": Sitting("digits-recovery", FEW),
     "the same, given noisier images": Sitting("digits-recovery", FEW, more=("--conditional",), name="exam-conditional"),
 }
 LENGTHS = ("shortrun", "midrun", "longrun")
 TRAININGS = ("longrun", "longrun, seed 1", "longrun, seed 2")  # of one recipe
-MILLION = Sitting("digits-longrun", 16, more=(), name="exam-million")  # the longrun model once more
+MAIN = ("longrun", "longrun, seed 1", "longrun, seed 2", "shortrun", "midrun")
+OTHERS = (
+    *("Glow", "score model", "score model, more chains", "recovery likelihood", "the same, given noisier images"),
+)
+ABLATIONS = tuple(name for name in SITTINGS if name not in (*MAIN, *OTHERS))
+MILLION = Sitting("digits-longrun", 16, more=(), name="exam-million")  # a second, longer exam of the longrun model
 LONG_STEPS = 1_000_000
 
 
 def examined(sitting: Sitting, *, steps: int = STEPS) -> None:
-    """The exam of a run, chains from data; one that is there is not asked for again."""
+    """Examines a run with chains from data, unless that exam is finished."""
     if not sitting.over:
         size = ("--steps", steps, "--chains", sitting.chains, "--seed", sitting.seed)
         ebmlife_exam(sitting.run, sitting.out, *size, *sitting.more)
@@ -90,79 +95,113 @@ def examined(sitting: Sitting, *, steps: int = STEPS) -> None:
 def ebmlife_exam(run: Path | str, out: Path, *options: object) -> None:
     code = ebmlife(["exam", str(run), "--out", str(out), "--start", "data", *map(str, options)])
     if code or not (out / "life-cycle.json").exists():
-        raise SystemExit(code or "stopped and saved; the same command goes on")
+        raise SystemExit(code or "stopped and saved; run the same command to continue")
 
 
 def at(cycle: LifeCycle, name: str, step: int) -> float:
-    """NaN where the chains had diverged before."""
+    """The metric at that step; NaN if the chains had diverged before."""
     value = cycle.figures[name][cycle.steps.index(step)] if step in cycle.steps else None
     return math.nan if value is None else value
 
 
 def late_distance(cycle: LifeCycle) -> float:
-    """The mean over the looks of the last part of the walk."""
+    """The mean distance over the evaluations in the last part of the chain."""
     mean = late(cycle.steps, cycle.figures["distance"]) if cycle.steps[-1] == STEPS else None
     return math.nan if mean is None else mean
 
 
-def kinds(cycle: LifeCycle) -> str:
-    """How many of the last states are a 0, a 1, ... by the classifier whose features the distance is of."""
+def classes(cycle: LifeCycle) -> list[str]:
+    """How many of the last states are a 0, a 1, ... by the classifier whose features the distance is computed in."""
     if cycle.steps[-1] < STEPS:
-        return "diverged"
-    return " ".join(map(str, digits_classifier()(cycle.states).argmax(1).bincount(minlength=10).tolist()))
+        return ["diverged"] * 10
+    return [str(n) for n in digits_classifier()(cycle.states).argmax(1).bincount(minlength=10).tolist()]
 
 
-def row(name: str, sitting: Sitting) -> str:
-    if said := divergence(sitting.run):
-        return f"| {name} | `{sitting.recipe}` | {said} |"
-    cycle = record.load(sitting.out)
-    early, lately = at(cycle, "distance", MIDRUN), late_distance(cycle)
-    asked = sitting.out / "outliers.json"
-    outliers = json.loads(asked.read_text())["auroc"] if asked.exists() else {}
+def distances(name: str, cycle: LifeCycle) -> str:
     cells = [
-        f"{name}",
-        f"`{sitting.recipe}`",
+        name,
         f"{cycle.settings['chains']}",
-        f"{early:.1f}",
-        f"{at(cycle, 'distance', STEPS):.1f}",
-        f"{lately:.1f}",
-        f"{lately / early:.2f}",
+        cycle.verdict,
+        f"{cycle.stable_until:,}",
+        f"{at(cycle, 'distance', MIDRUN):.1f}",
+        f"{late_distance(cycle):.1f}",
         "{:.0f} to {:.0f}".format(*cycle.ranges["distance"]),
-        *(f"{at(cycle, figure, STEPS):.3f} ({within(cycle, figure)})" for figure in ("outside", "contrast")),
-        kinds(cycle),
-        f"{cycle.verdict}, {cycle.stable_until:,}",
-        " / ".join(f"{value:.2f}" for value in outliers.values()) or "-",
-        f"{minutes(sitting.run):.1f}",
-        f"`{build.load(sitting.run).recipe.hash}`",
     ]
-    return "| " + " | ".join(cells) + " |"
+    return line(cells)
 
 
-def within(cycle: LifeCycle, figure: str) -> str:
-    low, high = cycle.ranges[figure]
+def last_distance(name: str, cycle: LifeCycle) -> str:
+    ratio = late_distance(cycle) / at(cycle, "distance", MIDRUN)
+    return line([name, f"{at(cycle, 'distance', STEPS):.1f}", f"{ratio:.2f}"])
+
+
+def pixels(name: str, cycle: LifeCycle) -> str:
+    values = {metric: f"{at(cycle, metric, STEPS):.3f}" for metric in ("outside", "contrast")}
+    return line([name, *(cell for metric, value in values.items() for cell in (value, within(cycle, metric)))])
+
+
+def outliers(name: str, sitting: Sitting) -> dict[str, str]:
+    file = sitting.out / "outliers.json"
+    if not file.exists():
+        return {}
+    return {name: line([name, *(f"{value:.2f}" for value in json.loads(file.read_text())["auroc"].values())])}
+
+
+def training(name: str, sitting: Sitting) -> str:
+    recipe_hash = build.load(sitting.run).recipe.hash
+    ended = divergence(sitting.run) or f"{minutes(sitting.run):.1f}"
+    return line([name, f"`{sitting.recipe}`", ended, f"`{recipe_hash}`"])
+
+
+def within(cycle: LifeCycle, metric: str) -> str:
+    low, high = cycle.ranges[metric]
     return f"{low:.3f} to {high:.3f}"
 
 
-def table(lines: list[str]) -> str:
-    head = (
-        f"| model | recipe | chains | distance at {MIDRUN:,} | at {STEPS:,} | lately | ratio | of data | outside | "
-        "contrast | of each kind, 0 to 9 | verdict, stable to | AUROC noise / constant / shuffled / blended | "
-        "minutes | recipe hash |\n"
-    )
-    return (
-        f"Command: `make results-density-digits`. Seed 0 unless said; chains from data, {STEPS:,} steps. The distance "
-        f'is `fd_digits_N` of N chains. "Lately"\nis its mean over the four looks from {LATE * STEPS:,.0f} steps on, '
-        f'the ratio of that to the one at {MIDRUN:,} steps, "of data" its range over\nfifty draws of as many data; so '
-        "are the ranges of the pixels' figures at the end, of data under the noise that a model was taught with.\n\n"
-        + head
-        + "|---" * head.count(" | ")
-        + "|---|\n"
-        + "\n".join(lines)
-    )
+DISTANCES = ("model", "chains", "verdict", "stable until", f"at {MIDRUN:,}", "late average", "data")
+CAPTION = (
+    f"Digits: `fd_digits_N` of N chains that start from data, {STEPS:,} Langevin steps, seed 0 unless stated: at "
+    f"{MIDRUN:,} steps, and the mean over the four evaluations from {LATE * STEPS:,.0f}\nsteps on (late average). "
+    '"Data" is the range over fifty draws of as many data. Command: `make results-density-digits`.'
+)
+
+
+def write_tables(known: dict[str, Sitting], cycles: dict[str, LifeCycle]) -> None:
+    """Writes the rows of all finished exams; rows of other models stay as they are on the page."""
+    of_models = {name: distances(name, cycle) for name, cycle in cycles.items()}
+    found_outliers: dict[str, str] = {}
+    for name, sitting in known.items():
+        found_outliers |= outliers(name, sitting)
+    counted = {name: line([name, *classes(cycle)]) for name, cycle in cycles.items()}
+    blocks = {  # block: head, rows by model, text below
+        "digits table": (DISTANCES, {name: of_models[name] for name in MAIN if name in cycles}, f"\n\n{CAPTION}"),
+        "digits ablations": (DISTANCES, {name: of_models[name] for name in ABLATIONS if name in cycles}, ""),
+        "digits others": (DISTANCES, {name: of_models[name] for name in OTHERS if name in cycles}, ""),
+        "digits distances": (
+            ("model", f"distance at {STEPS:,}", f"late average relative to {MIDRUN:,} steps"),
+            {name: last_distance(name, cycle) for name, cycle in cycles.items()},
+            "",
+        ),
+        "digits pixels": (
+            ("model", "outside", "outside, of data", "contrast", "contrast, of data"),
+            {name: pixels(name, cycle) for name, cycle in cycles.items()},
+            "",
+        ),
+        "digits classes": (("model", *map(str, range(10))), counted, ""),
+        "digits outliers": (("model", "noise", "constant", "shuffled", "blended"), found_outliers, ""),
+        "digits runs": (
+            ("model", "recipe", "minutes", "recipe hash"),
+            {name: training(name, sitting) for name, sitting in known.items()},
+            "",
+        ),
+    }
+    for block, (head, new, after) in blocks.items():
+        lines = rows(PAGE, block) | new
+        replace(PAGE, block, table(head, [lines[name] for name in SITTINGS if name in lines]) + after)
 
 
 def draw(cycles: dict[str, LifeCycle]) -> None:
-    """Distances of as many chains side by side: curves of all EBMs, lives of the three lengths, lives of the others."""
+    """Draws the curves of all EBMs, the chains of the three lengths, and those of the other models."""
     alike = {name: cycle for name, cycle in cycles.items() if cycle.settings["chains"] == CHAINS}
     if alike:
         pictures.save(PAGE.with_name("density-digits-curves.png"), curves(alike))
@@ -176,41 +215,41 @@ def draw(cycles: dict[str, LifeCycle]) -> None:
 def curves(cycles: dict[str, LifeCycle]) -> Image.Image:
     longest = max(cycles.values(), key=lambda cycle: len(cycle.steps))  # those that diverged have fewer
     steps, shown = longest.steps, []
-    for figure in ("distance", "outside", "contrast"):
-        lines = {name: [*cycle.figures[figure], *[None] * len(steps)][: len(steps)] for name, cycle in cycles.items()}
-        shown.append(Panel(figure, lines, longest.ranges[figure], figure == "distance"))
+    for metric in ("distance", "outside", "contrast"):
+        lines = {name: [*cycle.figures[metric], *[None] * len(steps)][: len(steps)] for name, cycle in cycles.items()}
+        shown.append(Panel(metric, lines, longest.ranges[metric], metric == "distance"))
     return pictures.panels(steps, shown, title="chains from data")
 
 
 def repeated(cycles: list[LifeCycle]) -> str:
-    """The goal, over trainings of one recipe: the chains of an exam begin at other data in each."""
-    early, lately = [at(cycle, "distance", MIDRUN) for cycle in cycles], [late_distance(cycle) for cycle in cycles]
-    ratio = interval([b / a for a, b in zip(early, lately, strict=True)], digits=2)
+    """Distances over several trainings of one recipe; each exam starts from other data."""
+    early, late_averages = [at(cycle, "distance", MIDRUN) for cycle in cycles], [late_distance(c) for c in cycles]
+    ratio = interval([b / a for a, b in zip(early, late_averages, strict=True)], digits=2)
     return (
         f"Over {len(cycles)} trainings of `digits-longrun`, mean and 95 % interval (Student's t): "
-        f"{interval(early, digits=1)} at {MIDRUN:,} steps,\n{interval(lately, digits=1)} lately, ratio {ratio}; the "
-        f"ratio of the means is {sum(lately) / sum(early):.2f}."
+        f"{interval(early, digits=1)} at {MIDRUN:,} steps,\nlate average {interval(late_averages, digits=1)}, ratio "
+        f"{ratio}; the ratio of the means is {sum(late_averages) / sum(early):.2f}."
     )
 
 
 def further(cycle: LifeCycle) -> str:
     steps = (MIDRUN, STEPS, LONG_STEPS)
-    distances = ", ".join(f"{at(cycle, 'distance', step):.1f} at {step:,} steps" for step in steps)
+    values = ", ".join(f"{at(cycle, 'distance', step):.1f} at {step:,} steps" for step in steps)
     low, high = cycle.ranges["distance"]
     return (
-        f"The longrun model once more, {MILLION.chains} chains: `{cycle.settings['distance']}` is {distances}\n"
-        f"(of data: {low:.0f} to {high:.0f}); verdict {cycle.verdict}, stable to {cycle.stable_until:,}."
+        f"The longrun model with {MILLION.chains} chains for {LONG_STEPS:,} steps: `{cycle.settings['distance']}` is "
+        f"{values}\n(data: {low:.0f} to {high:.0f}). Verdict {cycle.verdict}, stable until {cycle.stable_until:,}."
     )
 
 
 def divergence(folder: Path) -> str:
-    """What ended the training before its time, if anything did."""
-    said = folder / "diverged.txt"
-    return said.read_text().strip() if said.exists() else ""
+    """Why the training diverged; the empty string if it did not."""
+    reason = folder / "diverged.txt"
+    return reason.read_text().strip() if reason.exists() else ""
 
 
 def make(sitting: Sitting, console: Console) -> None:
-    """Trained and examined; a training that diverges is a result as any other."""
+    """Trains and examines a run; a divergence is recorded as a result."""
     if not divergence(sitting.run):
         try:
             trained(sitting.run, chosen(sitting.recipe, {"seed": str(sitting.seed)}), console)
@@ -221,13 +260,12 @@ def make(sitting: Sitting, console: Console) -> None:
 
 
 def write() -> None:
-    """Down what is there."""
+    """Writes all finished exams to the page."""
     known = {name: sitting for name, sitting in SITTINGS.items() if sitting.over or divergence(sitting.run)}
     cycles = {name: record.load(sitting.out) for name, sitting in known.items() if sitting.over}
     if cycles:
         draw(cycles)
-        lines = rows(PAGE, "digits table") | {name: row(name, sitting) for name, sitting in known.items()}
-        replace(PAGE, "digits table", table([lines[name] for name in SITTINGS if name in lines]))
+        write_tables(known, cycles)
     if (tree := SITTINGS["longrun"].out / "basins.png").exists():
         shutil.copyfile(tree, PAGE.with_name("density-digits-basins.png"))
     trainings = [record.load(SITTINGS[name].out) for name in TRAININGS if SITTINGS[name].over]

@@ -1,7 +1,6 @@
-"""The figures of the plane in docs/results/density.md, by real runs: `make results-density-toys`.
+"""Measures the densities of the plane in docs/results/density.md: `make results-density-toys`.
 
-Stopped and called again, it goes on. Runs lie in runs/results/density; a run that is finished and scored is not touched
-again.
+Call it again to continue. Runs are kept in runs/results/density; a run that is finished and scored is not changed.
 """
 
 import json
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 from rich.console import Console
-from tables import RESULTS, interval, replace
+from tables import RESULTS, interval, replace, table
 from torch import Tensor
 from training import chosen, minutes, trained
 
@@ -35,20 +34,20 @@ SAMPLES, COARSE = 5_000, 20  # samples, and cells along a side when they are cou
 
 @dataclass(frozen=True)
 class Scores:
-    total_variation: float  # of exp(-E), by quadrature, to the truth
+    total_variation: float  # of exp(-E) to the exact density, by quadrature
     kl: float
     masses: tuple[float, ...]
     true_masses: tuple[float, ...]
     at_edge: float
-    samples: float  # total variation of sampled counts to the truth's masses, both in coarse cells
-    sampling_floor: float  # the same for as many draws from the truth itself
+    samples: float  # total variation of sampled counts to the exact masses, both in coarse cells
+    sampling_floor: float  # the same for as many draws from the exact density
     minutes: float
     updates: int
     recipe_hash: str
 
 
 def scored(toy: str, model: str, seed: int, console: Console) -> Scores:
-    """Trains (or goes on, or finds) one run, and scores it."""
+    """Trains a run, unless it is finished already, and scores it."""
     prior = {"prior.run": str(place(toy, PRIORS[model], seed))} if model in PRIORS else {}
     recipe = chosen(f"toy-{toy}{MODELS[model]}", {"seed": str(seed)} | prior)
     folder = trained(place(toy, model, seed), recipe, console)
@@ -81,7 +80,7 @@ def score(folder: Path, updates: int) -> Scores:
 
 
 def counted(x: Tensor, toy: Toy) -> float:
-    """Half the sum over coarse cells of |share of samples - the truth's mass|; samples outside the square count too."""
+    """Half the sum over coarse cells of |share of samples - exact mass|; samples outside the square count too."""
     fine = CELLS // COARSE
     mass = exact(toy).mass.view(COARSE, fine, COARSE, fine).sum((1, 3))
     counts, _ = torch.histogramdd(x.cpu().double(), COARSE, range=[-HALF, HALF, -HALF, HALF])
@@ -94,35 +93,48 @@ def worst_mass(entry: Scores) -> float:
     return max(abs(p - q) / q for p, q in zip(entry.masses, entry.true_masses, strict=True))
 
 
-def table(scores: dict[tuple[str, str], list[Scores]]) -> str:
-    rows = []
-    for (toy, model), entries in scores.items():
-        cells = [
-            f"{toy}, {model}",
-            f"`toy-{toy}{MODELS[model]}`",
-            interval([entry.total_variation for entry in entries], digits=3),
-            ", ".join(f"{entry.total_variation:.3f}" for entry in entries),
-            interval([entry.kl for entry in entries], digits=3),
-            ", ".join(f"{worst_mass(entry):.0%}" for entry in entries),
-            f"{statistics.mean(entry.samples for entry in entries):.3f}",
-            f"{statistics.mean(entry.minutes for entry in entries):.1f}",
-            ", ".join(f"`{entry.recipe_hash}`" for entry in entries),
+def tables(scores: dict[tuple[str, str], list[Scores]]) -> dict[str, str]:
+    """The blocks of the page, by name: for each toy its distances, and the details of its runs."""
+    updates = next(iter(scores.values()))[0].updates
+    texts = {}
+    for toy in TOY_NAMES:
+        entries = {model: found for (name, model), found in scores.items() if name == toy}
+        distances = [
+            [
+                model,
+                interval([entry.total_variation for entry in found], digits=3),
+                interval([entry.kl for entry in found], digits=3),
+                f"{statistics.mean(entry.samples for entry in found):.3f}",
+            ]
+            for model, found in entries.items()
         ]
-        rows.append("| " + " | ".join(cells) + " |")
-    entry = next(iter(scores.values()))[0]
-    floors = {toy: entries[0].sampling_floor for (toy, _), entries in scores.items()}
-    return (
-        f"Command: `make results-density-toys`. Seeds {', '.join(map(str, SEEDS))}; {entry.updates} updates each; mean "
-        "and 95 % interval over the seeds (Student's t,\n2 degrees of freedom).\n\n"
-        "| toy, model | recipe | total variation | each seed | KL | worst mass | samples | minutes | recipe hashes |\n"
-        "|---|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
-        f'"Samples" is the total variation of {SAMPLES} samples, counted in {COARSE} x {COARSE} cells; as many draws '
-        f"from the truth score {', '.join(f'{floor:.3f} ({toy})' for toy, floor in floors.items())}.\n"
-    )
+        details = [
+            [
+                model,
+                f"`toy-{toy}{MODELS[model]}`",
+                ", ".join(f"{entry.total_variation:.3f}" for entry in found),
+                ", ".join(f"{worst_mass(entry):.0%}" for entry in found),
+                f"{statistics.mean(entry.minutes for entry in found):.1f}",
+                ", ".join(f"`{entry.recipe_hash}`" for entry in found),
+            ]
+            for model, found in entries.items()
+        ]
+        floor = next(iter(entries.values()))[0].sampling_floor
+        caption = (
+            f"{toy.capitalize()}: mean and 95 % interval over seeds {', '.join(map(str, SEEDS))} (Student's t, 2 "
+            f'degrees of freedom), {updates} updates each. "Samples" is the total variation of\n{SAMPLES} samples, '
+            f"counted in {COARSE} x {COARSE} cells; as many draws from the exact density score {floor:.3f}. "
+            "Command: `make results-density-toys`."
+        )
+        head = ("model", "total variation", "KL divergence", "samples")
+        head_of_details = ("model", "recipe", "total variation, each seed", "worst mass, each seed", "minutes")
+        texts[toy] = f"{table(head, distances)}\n\n{caption}"
+        texts[f"{toy} runs"] = table((*head_of_details, "recipe hashes"), details)
+    return texts
 
 
 def picture(toy: str) -> Image.Image:
-    """The truth and the three models' densities, seed 0."""
+    """The exact density and those of the three models, seed 0."""
     models = {length: build.load(place(toy, length, 0)) for length in LENGTHS}
     found: dict[str, Surface] = {"truth": exact(truth(models["longrun"].recipe))}
     found |= {length: normalised(model.energy) for length, model in models.items()}
@@ -137,8 +149,9 @@ def main() -> None:
             found.append(scored(toy, model, seed, console))
     for toy in TOY_NAMES:
         pictures.save(PAGE.with_name(f"density-{toy}.png"), picture(toy))
-    replace(PAGE, "toys table", table(scores))
-    console.print(table(scores), markup=False, highlight=False, soft_wrap=True)
+    for name, text in tables(scores).items():
+        replace(PAGE, name, text)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The picture of the README, a life cycle by the models that come with the package: `make face`.
+"""Draws the README's picture, the life cycle of the models that come with the package: `make face`.
 
-Every digits model of the zoo walks; above, how far its chains are from the data, below, the chains themselves. Other
-models can be named: `python results/face.py RUN [RUN ...]`. Stopped and called again, it goes on.
+Runs long chains of every digits model of the zoo. Above, the distance of the chains to the data; below, the chains
+themselves. Other models can be named: `python results/face.py RUN [RUN ...]`. Call it again to continue.
 """
 
 import os
@@ -23,8 +23,8 @@ ROOT = Path(__file__).parent.parent
 WORK, PICTURE = ROOT / "runs" / "results" / "face", ROOT / "docs" / "life-cycle.png"
 STEPS, CHAINS = 100_000, 64
 SHOWN, AGES = 4, 12  # chains and ages of each model's strip
-LENGTHS = {"short: new images": (0, MIDRUN), "middle: defence": (MIDRUN, LONGRUN), "long: density": (LONGRUN, 3e5)}
-COLOURS = ("#0f6e67", "#b45309", "#5b4bb5")
+LENGTHS = {"short: new images": (0, MIDRUN), "middle: defense": (MIDRUN, LONGRUN), "long: density": (LONGRUN, 3e5)}
+COLORS = ("#0f6e67", "#b45309", "#5b4bb5")
 
 
 def walked(name: str) -> Life:
@@ -36,14 +36,14 @@ def walked(name: str) -> Life:
 
 def curves(axes, lives: dict[str, Life]) -> None:  # type: ignore[no-untyped-def]
     for i, (text, (begin, end)) in enumerate(LENGTHS.items()):
-        axes.axvspan(begin, end, color=COLOURS[0], alpha=0.04 + 0.05 * i, linewidth=0)
-        centre = ((1 + begin) * (1 + end)) ** 0.5
-        axes.text(centre, 0.93, text, transform=axes.get_xaxis_transform(), ha="center", color="#62646b")
-    for colour, (name, found) in zip(COLOURS, lives.items(), strict=False):
+        axes.axvspan(begin, end, color=COLORS[0], alpha=0.04 + 0.05 * i, linewidth=0)
+        center = ((1 + begin) * (1 + end)) ** 0.5
+        axes.text(center, 0.93, text, transform=axes.get_xaxis_transform(), ha="center", color="#62646b")
+    for color, (name, found) in zip(COLORS, lives.items(), strict=False):
         cycle = found.cycle
-        axes.plot(cycle.steps, cycle.figures["distance"], marker=".", color=colour, label=name, linewidth=2)
+        axes.plot(cycle.steps, cycle.figures["distance"], marker=".", color=color, label=name, linewidth=2)
     first = next(iter(lives.values()))
-    axes.axhspan(*first.cycle.ranges["distance"], color="grey", alpha=0.25, linewidth=0, label="data themselves")
+    axes.axhspan(*first.cycle.ranges["distance"], color="grey", alpha=0.25, linewidth=0, label="data")
     axes.set_xscale("symlog", linthresh=1, linscale=0.3)
     axes.set(yscale="log", xlim=(0, 3e5), xlabel="Langevin steps", ylabel="distance to the data")
     axes.set_ylim(top=10 * axes.get_ylim()[1])  # room for the names of the lengths
@@ -78,7 +78,7 @@ def drawn(lives: dict[str, Life]) -> Image.Image:
 def main(names: list[str]) -> None:
     names = names or [f"{zoo.PREFIX}digits-{length}" for length in ("shortrun", "midrun", "longrun")]
     WORK.mkdir(parents=True, exist_ok=True)
-    os.chdir(WORK)  # where what is measured of the zoo's models is kept
+    os.chdir(WORK)  # results of the zoo's models are saved here
     lives = {name: walked(name) for name in names}
     pictures.save(PICTURE, drawn(lives))
     for name, found in lives.items():

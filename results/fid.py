@@ -1,13 +1,13 @@
-"""That the score behaves as FID is known to, at 5,000 real images: `make results-fid`. An hour on two cores.
+"""Checks that FID behaves as it should on 5,000 real images: `make results-fid`. An hour on two cores.
 
-Features are cached as they are computed, set by set: stopped and called again, it goes on.
+Features are cached for each set of images. Call it again to continue.
 """
 
 from collections.abc import Callable
 
 import torch
 from rich.console import Console
-from tables import RESULTS, replace
+from tables import RESULTS, replace, table
 from torch import Tensor
 from torchvision.transforms.functional import gaussian_blur
 
@@ -34,7 +34,7 @@ def blurred(images: Tensor, sigma: float) -> Tensor:
 
 
 def sets(test: Dataset) -> dict[str, InMemory]:
-    """The same images as they are, blurred and noisy, and as many that are none."""
+    """The same images unchanged, blurred and noisy, and as many images of noise."""
     images = test.take(torch.arange(COUNT))
     uniform = 2 * torch.rand(images.shape, generator=generator(0, "uniform")) - 1
     return {
@@ -58,13 +58,13 @@ def main() -> None:
             values = scores(found[:count], reference[torch.linspace(0, COUNT - 1, count).long()])
             fid, kid, precision, recall = (f"{value:.3g}" for value in values.values())
             title = name.replace("5,000", f"{count:,}")
-            rows.append(f"| {title} | {count:,} | {fid} | {kid} | {precision} | {recall} |")
-            console.print(rows[-1], markup=False, highlight=False)
+            rows.append([title, f"{count:,}", fid, kid, precision, recall])
+            console.print(*rows[-1], markup=False, highlight=False)
     replace(
         RESULTS / "shortrun.md",
         "fid properties",
-        f"Command: `make results-fid`. Seed 0; against as many images of the training set, {COUNT:,} unless said.\n\n"
-        "| images | count | FID | KID | precision | recall |\n|---|---|---|---|---|---|\n" + "\n".join(rows),
+        table(("images", "count", "FID", "KID", "precision", "recall"), rows)
+        + "\n\nSeed 0, each set against as many images of the training set. Command: `make results-fid`.",
     )
 
 

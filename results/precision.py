@@ -1,9 +1,9 @@
-"""Whether bfloat16 changes what a model's chains do: the same starts and noise, walked in float32 and in bfloat16.
+"""Compares chains in float32 and in bfloat16, with the same starts and the same noise.
 
-make results-precision        # prints the tables of docs/results/speed.md
+make results-precision        # prints the numbers of docs/results/speed.md
 
-Where the hardware has no bf16, PyTorch emulates its products at a hundredth of their speed: they are made in float32,
-of the same bfloat16 numbers, and rounded to bfloat16: what such hardware does, which also sums in float32.
+Without bf16 hardware, PyTorch emulates its products at a hundredth of their speed. Here they are computed in float32
+from the same bfloat16 numbers and rounded to bfloat16, as bf16 hardware does, which also sums in float32.
 """
 
 import math
@@ -28,7 +28,7 @@ CHAINS, STEPS = 512, 1000
 
 
 class SummedInFloat32(TorchFunctionMode):
-    """Products of bfloat16 tensors, forward and backward, by float32 arithmetic, rounded once at the end."""
+    """Computes products of bfloat16 tensors, forward and backward, in float32 and rounds once at the end."""
 
     def __torch_function__(
         self,
@@ -44,7 +44,7 @@ class SummedInFloat32(TorchFunctionMode):
 
 
 def energies(model: Model, precision: str) -> torch.Tensor:
-    """Exact energies of the states after STEPS steps."""
+    """Energies in float32 of the states after STEPS steps."""
     start = model.start(CHAINS, rng=generator(0)).x
     walked = prepare(model.net, temperature=model.recipe.temperature, precision=precision)  # type: ignore[arg-type]
     x, _ = langevin(walked, start, steps=STEPS, step_size=model.recipe.langevin.step_size, noise=seeded(1))
@@ -62,7 +62,7 @@ def main(runs: list[str]) -> None:
     for width in (32, 64, 256):
         torch.manual_seed(0)
         x = torch.randn(8, 3, 32, 32).clamp(-1, 1)
-        print(f"cosine at initialisation, 32x32, width {width}: {cosines(nets.SNGANEnergy(32, width, 3), x)}")
+        print(f"cosine at initialization, 32x32, width {width}: {cosines(nets.SNGANEnergy(32, width, 3), x)}")
     for run in runs:
         model = load(run)
         print(f"{run} ({model.recipe.hash}), {CHAINS} chains, {STEPS} steps")

@@ -1,6 +1,6 @@
-"""Puts a trained run's averaged weights into the package: `python results/release.py RUN [NAME]`.
+"""Copies the averaged weights of a run into the package's zoo: `python results/release.py RUN [NAME]`.
 
-They are kept in float32, a few hundred kilobytes each: what is loaded is what was trained.
+Weights stay in float32, a few hundred kilobytes per model, so the zoo has exactly the trained weights.
 """
 
 import sys

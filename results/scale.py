@@ -1,6 +1,6 @@
-"""The table of docs/scale.md: what each of the paper's experiments needs, counted by `ebmlife estimate`.
+"""Writes the table of docs/scale.md: the cost of each of the paper's experiments, by `ebmlife estimate`.
 
-python results/scale.py [RATE]     # TFLOPS or a name, as --rate has it; default: a100
+python results/scale.py [RATE]     # TFLOPS or a name, as for --rate; default: a100
 """
 
 import sys
@@ -15,7 +15,7 @@ from ebmlife.runs import build
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 DEVICES = (1, 8, 64)
-LINK = 25e9  # bytes a second
+LINK = 25e9  # bytes per second
 EXPERIMENTS = (
     "cifar10-shortrun",
     "celeba-shortrun",
@@ -42,7 +42,7 @@ def row(estimates: list[Estimate], rate: float) -> str:
 
 
 def main() -> None:
-    titles = ("experiment", "T operations", "weights", "bank", "GB a device", "sent", "time sending", "hours")
+    titles = ("experiment", "T operations", "weights", "bank", "GB per device", "sent", "time sending", "hours")
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name in EXPERIMENTS:
         recipe = build.resolve(recipes.get(name))

@@ -1,6 +1,6 @@
-"""The figures of docs/results/shortrun.md, by real runs: `make results-shortrun`. Stopped and called again, it goes on.
+"""Measures the digits of docs/results/shortrun.md: `make results-shortrun`. Call it again to continue.
 
-Runs lie in runs/results/shortrun; a run that is finished and scored is not touched again.
+Runs are kept in runs/results/shortrun. A run that is finished and scored is not changed.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 from rich.console import Console
-from tables import RESULTS, interval, replace
+from tables import RESULTS, interval, replace, table
 from training import chosen, minutes, trained
 
 from ebmlife.data import digits
@@ -35,16 +35,16 @@ SEEDS, SAMPLES = (0, 1, 2), 2000
 @dataclass(frozen=True)
 class Scores:
     samples: float  # fd_digits after the recipe's sampling steps from its start
-    start: float  # of the start itself, before any step
-    bank: float | None  # of the states that training kept
-    diversity: float  # mean distance of pairs of samples, relative to that of data
+    start: float  # of the initial states, before any Langevin step
+    bank: float | None  # of the bank's states
+    diversity: float  # mean pairwise distance of samples relative to that of data
     minutes: float
     updates: int
     recipe_hash: str
 
 
 def scored(name: str, seed: int, console: Console) -> Scores:
-    """Trains (or goes on, or finds) one run, and scores it."""
+    """Trains a run, unless it is finished already, and scores it."""
     folder = trained(RUNS / f"{name}-seed{seed}", chosen(name, {"seed": str(seed)}), console)
     if not (folder / "scores.json").exists():
         with atomic_write(folder / "scores.json") as unfinished:
@@ -71,36 +71,42 @@ def _score(folder: Path) -> dict[str, object]:
     }
 
 
-def page(scores: dict[str, list[Scores]]) -> str:
-    rows = []
+def tables(scores: dict[str, list[Scores]]) -> dict[str, str]:
+    """The blocks of the page, by name."""
+    distances, details = [], []
     for title, entries in scores.items():
         banks = [entry.bank for entry in entries if entry.bank is not None]
-        hashes = ", ".join(f"`{entry.recipe_hash}`" for entry in entries)
-        each = ", ".join(f"{entry.samples:.1f}" for entry in entries)
-        cells = [
-            title,
-            f"`{VARIANTS[title]}`",
-            interval([entry.samples for entry in entries], digits=1),
-            each,
-            interval([entry.start for entry in entries], digits=1),
-            interval(banks, digits=1) if banks else "no bank",
-            f"{statistics.mean(entry.diversity for entry in entries):.2f}",
-            f"{statistics.mean(entry.minutes for entry in entries):.1f}",
-            hashes,
-        ]
-        rows.append("| " + " | ".join(cells) + " |")
+        distances.append(
+            [
+                title,
+                interval([entry.samples for entry in entries], digits=1),
+                interval([entry.start for entry in entries], digits=1),
+                interval(banks, digits=1) if banks else "no bank",
+            ]
+        )
+        details.append(
+            [
+                title,
+                f"`{VARIANTS[title]}`",
+                ", ".join(f"{entry.samples:.1f}" for entry in entries),
+                f"{statistics.mean(entry.diversity for entry in entries):.2f}",
+                f"{statistics.mean(entry.minutes for entry in entries):.1f}",
+                ", ".join(f"`{entry.recipe_hash}`" for entry in entries),
+            ]
+        )
     updates = next(iter(scores.values()))[0].updates
-    return (
-        f"Command: `make results-shortrun`. Seeds {', '.join(map(str, SEEDS))}; {updates} updates each; `fd_digits` of "
-        f"{SAMPLES} samples\nagainst all 1,797 digits (lower is better), mean and 95 % interval over the seeds "
-        "(Student's t, 2 degrees\nof freedom).\n\n"
-        "| chains | recipe | samples | each seed | start alone | bank | diversity | minutes | recipe hashes |\n"
-        "|---|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    command = (
+        f"Digits, `fd_digits` of {SAMPLES} samples against all 1,797 digits (lower is better): mean and 95 % interval "
+        f"over seeds {', '.join(map(str, SEEDS))} (Student's t,\n2 degrees of freedom), {updates} updates each. "
+        "Command: `make results-shortrun`."
     )
+    head = ("chains", "samples", "start", "bank")
+    head_of_details = ("chains", "recipe", "samples, each seed", "diversity", "minutes", "recipe hashes")
+    return {"digits table": f"{table(head, distances)}\n\n{command}", "digits runs": table(head_of_details, details)}
 
 
 def strips(scores: dict[str, list[Scores]]) -> Image.Image:
-    """Twenty samples of each, seed 0, one row each; data in the last."""
+    """Twenty samples per variant, seed 0, one row each; data in the last row."""
     rows = [build.load(RUNS / f"{VARIANTS[title]}-seed0").sample(20, seed=1) for title in scores]
     return pictures.grid(torch.cat([*rows, digits().take(torch.arange(20))]), columns=20)
 
@@ -109,8 +115,9 @@ def main() -> None:
     console = Console()
     scores = {title: [scored(name, seed, console) for seed in SEEDS] for title, name in VARIANTS.items()}
     pictures.save(PAGE.with_name("shortrun-digits.png"), strips(scores))
-    replace(PAGE, "digits table", page(scores))
-    console.print(page(scores), markup=False, highlight=False, soft_wrap=True)
+    for name, text in tables(scores).items():
+        replace(PAGE, name, text)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""CIFAR-10 at 32x32 by real runs, hybrid, cooperative and persistent at equal updates: `make results-shortrun-cifar10`.
+"""Measures CIFAR-10 in docs/results/shortrun.md, with equal numbers of updates: `make results-shortrun-cifar10`.
 
-An hour and more each on one core. Stopped and called again, it goes on; `train` only trains, `score` only scores what
-is finished. Runs lie in runs/results/shortrun-cifar10.
+Each run takes more than an hour on one core. Call it again to continue; `train` only trains, `score` only scores
+finished runs. Runs are kept in runs/results/shortrun-cifar10.
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from tables import RESULTS, replace
+from tables import RESULTS, replace, table
 from training import chosen, minutes, trained
 
 from ebmlife.exam import diversity, score_samples
@@ -30,9 +30,8 @@ VARIANTS = {
 CALMER = {  # at the others' learning rate, chains from noise diverge at update 2,548; lowered at 2,250, at 3,177
     "cifar10-shortrun-small-persistent": {"optimizer.learning_rate": "1e-4, 3e-5 @ 3000"},
 }
-PAPER = {"hybrid": 22.1, "cooperative": 33.6, "persistent, noise": 40.6}  # FID of 50,000 samples, from its table
 SAMPLES = 5000
-SCORED = [  # the bank of persistent chains is what they have: 40 steps from noise are a short life
+SCORED = [  # persistent chains are scored by their bank too: 40 steps from noise are few
     ("hybrid", "samples"),
     ("hybrid", "start"),
     ("cooperative", "samples"),
@@ -43,7 +42,7 @@ SCORED = [  # the bank of persistent chains is what they have: 40 steps from noi
 
 
 def score(title: str, what: str) -> dict[str, float]:
-    """Kept as soon as it is there: it takes minutes."""
+    """The scores of one set of images, which are saved because they take minutes."""
     folder = RUNS / VARIANTS[title]
     file = folder / f"scores-{what}.json"
     if not file.exists():
@@ -60,35 +59,36 @@ def score(title: str, what: str) -> dict[str, float]:
     return dict(json.loads(file.read_text()))
 
 
-def row(title: str, found: dict[str, dict[str, float]]) -> str:
+def rows(title: str, found: dict[str, dict[str, float]]) -> tuple[list[str], list[str], list[str]]:
+    """The variant's row in each of the three tables."""
     folder = RUNS / VARIANTS[title]
     model = build.load(folder)
     data = build.DATA.make(model.recipe.data).take(torch.linspace(0, 49_999, 2000).long())
-    numbers = [f"{found['samples'][f'{key}_5k']:.3g}" for key in ("fid", "kid", "precision", "recall")]
-    numbers += [f"{found[what]['fid_5k']:.1f}" if what in found else "" for what in ("start", "bank")]
+    fid, *others = (f"{found['samples'][f'{key}_5k']:.3g}" for key in ("fid", "kid", "precision", "recall"))
+    apart = [f"{found[what]['fid_5k']:.1f}" if what in found else "" for what in ("start", "bank")]
     spread = f"{diversity(model.sample(500, seed=1)) / diversity(data):.2f}"
-    cells = [
-        title,
+    made = [
         f"`{VARIANTS[title]}`",
-        *numbers,
-        spread,
         f"{model.recipe.updates:,}",
         f"{minutes(folder) / 60:.1f}",
+        f"`{model.recipe.hash}`",
     ]
-    return "| " + " | ".join([*cells, f"`{model.recipe.hash}`", f"{PAPER[title]}"]) + " |"
+    return [title, fid, *apart], [title, *others, spread], [title, *made]
 
 
 def write(found: dict[str, dict[str, dict[str, float]]]) -> None:
-    rows = [row(title, of_it) for title, of_it in found.items()]
-    columns = ["chains", "recipe", *(f"{key}_5k" for key in ("fid", "kid", "precision", "recall"))]
-    columns += ["fid_5k of the generator alone", "fid_5k of the bank", "diversity", "updates", "hours", "recipe hash"]
-    columns += ["paper, fid_50k"]
+    distances, others, made = zip(*(rows(title, scores) for title, scores in found.items()), strict=True)
+    command = (
+        f"CIFAR-10, `fid_5k`: {SAMPLES:,} samples against {SAMPLES:,} images of the training set (lower is better). "
+        "Seed 0, one run each, so there is no interval.\nCommand: `make results-shortrun-cifar10`."
+    )
+    replace(PAGE, "cifar10 table", f"{table(('chains', 'samples', 'generator', 'bank'), distances)}\n\n{command}")
     replace(
         PAGE,
-        "cifar10 table",
-        f"Command: `make results-shortrun-cifar10`. Seed 0; {SAMPLES:,} samples against {SAMPLES:,} images of the "
-        "training set; one run each,\nso no interval. Hours are of one core.\n\n"
-        f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n" + "\n".join(rows),
+        "cifar10 runs",
+        table(("chains", "kid_5k", "precision_5k", "recall_5k", "diversity"), others)
+        + "\n\n"
+        + table(("chains", "recipe", "updates", "hours of one core", "recipe hash"), made),
     )
 
 

@@ -1,4 +1,4 @@
-"""The runs that results are of: made once, gone on with when the command is called again."""
+"""The runs behind the results: each is trained once, and continued when the command is called again."""
 
 from pathlib import Path
 
@@ -17,20 +17,22 @@ def chosen(name: str, changes: dict[str, str] | None = None) -> Recipe:
 
 
 def minutes(folder: Path) -> float:
-    """That its training took, by its log."""
+    """The minutes that the training took, from its log."""
     return seconds(logging.read_log(folder / "log.jsonl")) / 60
 
 
 def trained(folder: Path, recipe: Recipe, console: Console) -> Path:
-    """The folder of a finished run of this very recipe."""
+    """The folder of a finished run of exactly this recipe."""
     if folder.exists() and run.read_recipe(folder).hash != recipe.hash:
-        raise SystemExit(f"{folder} is a run of another recipe, perhaps of an older one; move it away")
+        raise SystemExit(f"{folder} is a run of another recipe, perhaps of an earlier version; move it away")
     if checkpoint.choose(folder, None) != recipe.updates:
         console.print(f"{folder.name}: {recipe.updates} updates", highlight=False)
         if folder.exists():
-            outcome = run.resume(folder, change=lambda _: recipe, console=console)  # it may be longer now
+            outcome = run.resume(
+                folder, change=lambda _: recipe, console=console
+            )  # the recipe may have more updates now
         else:
             outcome = run.begin(recipe, folder, console=console)
         if not outcome.finished:
-            raise SystemExit("stopped and saved; the same command goes on")
+            raise SystemExit("stopped and saved; run the same command to continue")
     return folder

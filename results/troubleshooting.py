@@ -1,7 +1,6 @@
-"""Healthy and sick trainings, by real short runs: `make results-troubleshooting`.
+"""Runs short healthy and failing trainings for docs/troubleshooting.md: `make results-troubleshooting`.
 
-A recipe and its comparisons, and what becomes of them when something is wrong. Writes pictures and table of
-docs/troubleshooting.md. Minutes on two cores; stopped and called again, it goes on.
+Writes the pictures and the table of the page. It takes minutes on two cores. Call it again to continue.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from ebmlife.storage import checkpoint
 ROOT = Path(__file__).parent.parent
 RUNS, PAGE = ROOT / "runs" / "results" / "troubleshooting", ROOT / "docs" / "troubleshooting.md"
 UPDATES, LAST, SAMPLES = 300, 100, 40
-FEW = 20  # updates that make no picture yet
+FEW = 20  # updates that are too few for a picture
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ CASES = {
 
 
 def outcome(case: Case, folder: Path, console: Console) -> str:
-    """Makes the run, or goes on with it; how it ended."""
+    """Trains the run, unless it is finished, and returns how it ended."""
     try:
         trained(folder, case.resolved(), console)
     except Diverged as error:
@@ -82,7 +81,7 @@ def row(name: str, case: Case, console: Console) -> str:
 
 
 def _commands() -> str:
-    """As a block of code, each with its case."""
+    """The commands as a block of code, each with its case."""
     return "\n".join(f"    {case.command}  # {name}" for name, case in CASES.items())
 
 

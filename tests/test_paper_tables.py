@@ -1,4 +1,4 @@
-"""Every number of docs/paper-tables.md against its recipe."""
+"""Every number of docs/paper-tables.md is that of its recipe."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def number(text: str) -> float:
     return float(above) / float(below or 1)
 
 
-FIELDS: dict[str, Callable[[Recipe, str], tuple[Any, Any]]] = {  # row -> what is there, what is expected
+FIELDS: dict[str, Callable[[Recipe, str], tuple[Any, Any]]] = {  # row -> the recipe's value, the page's value
     "Training Steps": lambda r, t: (r.updates, int(t)),
     "Data Epsilon": lambda r, t: (r.data_noise, number(t)),
     "EBM LR": lambda r, t: (r.optimizer.learning_rate, GAMMA_ANNEAL if t == "gamma_anneal" else constant(number(t))),
@@ -80,8 +80,8 @@ def test_the_page_has_all_experiments() -> None:
 
 @pytest.mark.parametrize(("name", "row", "value"), [cell for cell in cells() if cell[1] not in OF_THE_ATTACK])
 def test_recipes_have_the_papers_numbers(name: str, row: str, value: str) -> None:
-    there, expected = FIELDS[row](build.resolve(recipes.get(name)), value)
-    assert there == expected
+    actual, expected = FIELDS[row](build.resolve(recipes.get(name)), value)
+    assert actual == expected
 
 
 @pytest.mark.parametrize(("name", "row", "value"), [cell for cell in cells() if cell[1] in OF_THE_ATTACK])

@@ -1,4 +1,4 @@
-"""The tutorials, done as they stand: commands and Python in the order of the page, in an empty folder."""
+"""The tutorials work as printed: commands and Python run in the order of the page, in an empty folder."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ def run_commands(text: str) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
-def test_a_tutorial_works_as_it_stands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tutorial_works_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     names: dict[str, Any] = {"__name__": "tutorial"}
@@ -41,6 +41,6 @@ def test_a_tutorial_works_as_it_stands(page: Path, tmp_path: Path, monkeypatch: 
             else:
                 exec(compile(text, f"{page.name} {title}", "exec"), names)
     finally:
-        for name in set(sys.modules) - before:  # mine.py of one page is not another's
+        for name in set(sys.modules) - before:  # pages may have modules of the same name
             if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
                 del sys.modules[name]
