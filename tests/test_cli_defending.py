@@ -252,7 +252,7 @@ def test_a_model_that_is_sampled_without_steps_is_asked_for_their_number(tmp_pat
     small = ["--updates", "1", "--batch", "4", "--net.width", "8", "--data.train", "true"]
     works("train", "digits-score", "--out", tmp_path / "score", *small)
     line = fails(capsys, "attack", tmp_path / "score", *ATTACK[:-2])
-    assert "digits-score is sampled without Langevin steps; say how many to purify with: --k" in line
+    assert all(part in line for part in ("digits-score", "without Langevin steps", "attack --k")), line
 
 
 def test_a_smooth_gradient_of_a_smooth_energy_is_noted_before_it_begins(tmp_path: Path, capsys: Capture) -> None:
@@ -298,12 +298,12 @@ def test_training_images_are_attacked_on_request_only(tmp_path: Path, capsys: Ca
         (["--threat", "l2:1e400"], ["above 0 and finite, got inf"]),
         (["--step-size", ""], ["'' is not a number"]),
         (["--classifier", "attacks.small:colour_net"], ["the classifier does not take images of shape (1, 8, 8)"]),
-        (["--classifier", "attacks.small:thousand_net"], ["has 1000 classes, and digits has 10; give one"]),
+        (["--classifier", "attacks.small:thousand_net"], ["1000 classes", "digits has 10"]),
         (["--classifier", "attacks.small:none"], ["attacks.small"]),
         (["--classifier", "nothing"], ["unknown classifier 'nothing'"]),
         (["--preset", "papr-cifar10"], ["did you mean 'paper-cifar10'"]),
         (["--loss", "hinge"], ["unknown loss 'hinge'"]),
-        (["--beta", "5"], ["--beta is of smooth gradients, and --gradient is bpda"]),
+        (["--beta", "5"], ["--beta", "smooth", "--gradient is bpda"]),
         (["--step-size", "2"], ["step_size 2", "2/255"]),
         (["--n", "298"], ["--n 298", "297 test images"]),
         (["--n", "0"], ["--n 0"]),

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 import ebmlife
 from ebmlife import BadInput, DefendedClassifier, Diverged, Purifier
-from ebmlife.defense.purifier import undefended
+from ebmlife.defense.defended import undefended
 from ebmlife.nets import SNGANEnergy
 from ebmlife.sampling.energy import gaussian, tempered
 from ebmlife.sampling.fast import prepare
@@ -163,7 +163,7 @@ def test_images_of_255_levels_are_refused(dtype: torch.dtype) -> None:
         lambda: DefendedClassifier(Sum(), purifier)(levels),
         lambda: undefended(Sum())(levels),
     ):
-        with pytest.raises(BadInput, match=r"images are in \[-1, 1\], got values up to .*; scale pixels by"):
+        with pytest.raises(BadInput, match=r"images must be in \[-1, 1\], got values up to .*; scale pixels by"):
             wrong()
 
 

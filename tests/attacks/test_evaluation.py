@@ -13,8 +13,8 @@ from attacks.small import Linear, defended, images
 from ebmlife.attacks import Progress, Record, Threat, evaluate, margin
 from ebmlife.attacks.pgd import settings
 from ebmlife.attacks.record import NONE
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.defense.gradients import Bpda, Gradient
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.sampling.energy import Energy, Score, gaussian, tempered
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from attacks.small import Linear, defended, images
 from ebmlife.attacks import Record, Threat, check_masking, evaluate, gradient_norms, masking
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.defense.gradients import Fixed, Full, Transfer
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput
 from ebmlife.sampling.energy import Score, gaussian
 

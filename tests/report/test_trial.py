@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ebmlife.defense.purifier import DefendedClassifier
+from ebmlife.defense import DefendedClassifier
 from ebmlife.report import trial
 from ebmlife.report.trial import Defence, Trial
 from ebmlife.report.uploads import Wish

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ebmlife.attacks.record import Record
-from ebmlife.defense.purifier import DefendedClassifier
+from ebmlife.defense.defended import DefendedClassifier
 from ebmlife.errors import BadInput
 from ebmlife.storage import regular
 from ebmlife.storage.atomic import atomic_write

@@ -16,8 +16,8 @@ from ebmlife.attacks.pgd import evaluate
 from ebmlife.attacks.record import Record
 from ebmlife.attacks.shares import Share
 from ebmlife.attacks.threat import Threat
+from ebmlife.defense.defended import DefendedClassifier
 from ebmlife.defense.gradients import Fixed, Full, Smooth, Transfer, through
-from ebmlife.defense.purifier import DefendedClassifier
 from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage import regular
 from ebmlife.storage.atomic import atomic_write

@@ -18,8 +18,8 @@ from ebmlife.attacks.progress import Meter, Watcher
 from ebmlife.attacks.record import EVALUATED_ON, NONE, Record, Tally
 from ebmlife.attacks.threat import Threat
 from ebmlife.attacks.workspace import Storage, exclusive, held, refuse_another
+from ebmlife.defense.defended import DefendedClassifier, undefended
 from ebmlife.defense.gradients import Transfer, attacked_through
-from ebmlife.defense.purifier import DefendedClassifier, undefended
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import Diverged, at_least
 from ebmlife.sampling.energy import frozen

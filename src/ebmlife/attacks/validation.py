@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.threat import Threat
+from ebmlife.defense.defended import DefendedClassifier
 from ebmlife.defense.gradients import Full, Gradient, Smooth, Transfer, attacked_through
-from ebmlife.defense.purifier import DefendedClassifier
 from ebmlife.errors import BadInput
 from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import Energy, curvature, frozen, gradient

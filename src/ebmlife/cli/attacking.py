@@ -18,11 +18,11 @@ from ebmlife import attacks
 from ebmlife.attacks import pgd, validation
 from ebmlife.attacks.threat import Threat, length
 from ebmlife.cli import images
-from ebmlife.cli.defending import add_model_options, load_model, make_purifier
+from ebmlife.cli.defending import add_model_options, load_model
 from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weights
 from ebmlife.defense import classifiers
+from ebmlife.defense.defended import AVERAGES, DefendedClassifier
 from ebmlife.defense.gradients import Fixed, Gradient, Smooth, Transfer, attacked_through, find
-from ebmlife.defense.purifier import AVERAGES, DefendedClassifier
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput, shown
 from ebmlife.plots import pictures
@@ -130,7 +130,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         out = options.out or _folder(options, plan, average)
         defences = {
             f"{mode.name}-k{purifier.steps}": DefendedClassifier(classifier, purifier, gradient=mode, average=average)
-            for purifier in (make_purifier(model, k, **plan.walk) for k in plan.ks)
+            for purifier in (model.purifier(k, **plan.walk) for k in plan.ks)
             for mode in plan.modes
         }
         attacked: dict[str, nn.Module] = {UNDEFENDED: classifier, **defences}

@@ -15,12 +15,12 @@ from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.data import images
 from ebmlife.data.dataset import from_bytes
 from ebmlife.data.folders import decode
-from ebmlife.defense.purifier import Purifier
 from ebmlife.errors import BadInput, shown
 from ebmlife.plots import pictures
 from ebmlife.runs import build, locate
 from ebmlife.runs.model import Model
 from ebmlife.sampling import fingerprint
+from ebmlife.sampling.purifier import Purifier
 from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage import checkpoint
 from ebmlife.storage.atomic import atomic_write, can_be_made
@@ -63,19 +63,9 @@ def load_model(options: argparse.Namespace, *, averaged: bool = True) -> Model:
     return model
 
 
-def make_purifier(model: Model, steps: int | None, **options: Any) -> Purifier:
-    """As the model's recipe walks, for so many steps or as many as it samples with."""
-    if steps is None and not model.recipe.sampling_steps:
-        said = "say how many to purify with: --k of attack, --steps of purify"
-        raise BadInput(f"{model.recipe.name} is sampled without Langevin steps; {said}")
-    walk = model.recipe.langevin
-    settings: dict[str, Any] = {"step_size": walk.step_size, "clip": walk.clip} | options
-    return Purifier(model.energy, steps=model.recipe.sampling_steps if steps is None else steps, **settings)
-
-
 def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = load_model(options, averaged=not raw_weights(options))
-    purifier = make_purifier(model, options.steps)
+    purifier = model.purifier(options.steps)
     names, x, about = _inputs(model, options, changes)
     x = x.to(model.device)
     seeds = [derive_seed(options.seed, f"purify/{i}") for i in range(len(x))]

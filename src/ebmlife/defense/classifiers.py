@@ -21,7 +21,7 @@ from ebmlife.storage.atomic import atomic_write
 
 _INSTALL = "pip install ebmlife[classifiers]"
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_FORMS = (
+FORMS = (
     "package.module:function, timm:NAME[@SIZE], torchvision:NAME[@SIZE], cifar-resnet20:FILE.safetensors, "
     "wrn:FILE.safetensors, efficientnet-lite0, or the folder of a classifier's run"
 )
@@ -80,7 +80,7 @@ def find(name: str, *, trust: Trust = NOTHING) -> nn.Module:
     elif is_import_path(name):
         found = _called(name)
     else:
-        raise BadInput(f"unknown classifier {name!r}; expected {_FORMS}")
+        raise BadInput(f"unknown classifier {name!r}; expected {FORMS}")
     return found.eval().requires_grad_(False)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ebmlife import attacks
 from ebmlife.attacks import Threat
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput
 from ebmlife.plots import pictures
 from ebmlife.report.images import embedded
