@@ -10,9 +10,8 @@ from test_files import Killed, mortal
 from torch import Tensor, nn
 
 from attacks.small import Linear, defended, images
-from ebmlife.attacks import Progress, Record, Threat, evaluate, margin
-from ebmlife.attacks.pgd import settings
-from ebmlife.attacks.record import NONE
+from ebmlife.attacks import Attack, AttackConfig, Progress, Record, Threat, evaluate, margin
+from ebmlife.attacks.tally import NONE
 from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.defense.gradients import Bpda, Gradient
 from ebmlife.errors import BadInput, Diverged
@@ -167,7 +166,7 @@ def test_known_noise_has_no_larger_draw(tmp_path: Path) -> None:
 def test_a_folder_that_names_a_larger_draw_of_known_noise_is_gone_on_with(tmp_path: Path) -> None:
     x, y = images(9)
     options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
-    named = settings(defended("fixed"), x, y, folder=None, step_size=None, loss="margin", seed=0, **options)
+    named = Attack(defended("fixed"), x, y, AttackConfig(loss="margin", **options)).settings
     (tmp_path / "settings.json").write_text(json.dumps(named | {"verify": 12}))
     record = evaluate(defended("fixed"), x, y, loss="margin", folder=tmp_path, **options)
     assert record.settings["verify"] == 12
@@ -316,7 +315,7 @@ def test_an_energy_without_kinks_is_noted_where_it_was_to_be_smoothed(gradient: 
 def test_a_folder_from_before_there_were_notes_is_gone_on_with(tmp_path: Path) -> None:
     x, y = images(4)
     options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
-    named = settings(defended("smooth"), x, y, folder=None, step_size=None, loss="margin", seed=0, **options)
+    named = Attack(defended("smooth"), x, y, AttackConfig(loss="margin", **options)).settings
     (tmp_path / "settings.json").write_text(json.dumps({name: named[name] for name in named if name != "note"}))
     assert "note" not in evaluate(defended("smooth"), x, y, loss="margin", folder=tmp_path, **options).settings
 
@@ -465,15 +464,15 @@ class Two(Linear):
         ),
         (defended(), X, Y, {"verify": 3}, "at least the 4 replicas"),
         (defended(), X, Y, {"replicas": 0}, "replicas must be at least 1"),
-        (defended(), X, Y, {"steps": -1}, "steps of at least 0"),
-        (defended(), X, Y, {"steps": 2.5}, "steps of an attack must be a whole number, got 2.5"),
-        (defended(), X, Y, {"verify": "16"}, "verify of an attack must be a whole number, got '16'"),
-        (defended(), X, Y, {"group": 2.0}, "group of an attack must be a whole number, got 2.0"),
-        (defended(), X, Y, {"step_size": "2/255"}, "the step_size of an attack is a number .* got '2/255'"),
+        (defended(), X, Y, {"steps": -1}, "attack steps must be at least 0, got -1"),
+        (defended(), X, Y, {"steps": 2.5}, "steps of an attack must be an integer, got 2.5"),
+        (defended(), X, Y, {"verify": "16"}, "verify of an attack must be an integer, got '16'"),
+        (defended(), X, Y, {"group": 2.0}, "group of an attack must be an integer, got 2.0"),
+        (defended(), X, Y, {"step_size": "2/255"}, "step_size of an attack must be a number .* got '2/255'"),
         (defended(), X, Y, {"threat": "linf"}, "such as linf:8/255"),
         (defended(), X, Y, {"threat": 8 / 255}, "a threat is a Threat or its text, such as 'linf:8/255', got 0.03"),
         (defended(), X, Y, {"step_size": 0.0}, "step_size of an attack must be above 0"),
-        (defended(), X, Y, {"step_size": 2.0}, "step_size 2 leads across the whole ball of linf:0.1; .* give 2/255"),
+        (defended(), X, Y, {"step_size": 2.0}, "step_size 2 .* linf:0.1; .* give 2/255"),
         (defended(), X, Y, {"threat": Threat("l2", 128)}, "radius 128 of an l2 threat: .* at most 4 apart"),
         (Two(), X, Y, {"loss": "dlr"}, "the dlr loss needs at least 3 classes"),
         (defended(), X, Y, {"evaluations": 0}, "evaluations must be at least 1"),

@@ -141,8 +141,8 @@ def test_the_attack_that_is_checked_is_not_made_again(tmp_path: Path) -> None:
 
 def test_what_checks_said_is_kept_by_name(tmp_path: Path) -> None:
     (tmp_path / "table.txt").write_text("table\n\nmasking of a-k1:\npass  x: 1\n\nmasking of b-k1:\nFAIL  x: 2\n")
-    masking.keep(tmp_path, "b-k1", [masking.Check("x", True, "3")])
-    assert masking.kept(tmp_path) == {"a-k1": "masking of a-k1:\npass  x: 1", "b-k1": "masking of b-k1:\npass  x: 3"}
+    masking.save(tmp_path, "b-k1", [masking.Check("x", True, "3")])
+    assert masking.load(tmp_path) == {"a-k1": "masking of a-k1:\npass  x: 1", "b-k1": "masking of b-k1:\npass  x: 3"}
 
 
 def test_gradient_norms_along_the_chain_in_closed_form() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ebmlife.attacks import losses
+from ebmlife.attacks.config import AttackConfig
 from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.threat import Threat
 from ebmlife.defense.defended import DefendedClassifier
@@ -21,58 +23,31 @@ from ebmlife.sampling.rng import generator
 _ENOUGH = 4  # images, of which a classifier that fits is right about some
 
 
-def attack(
-    robust: DefendedClassifier,
-    x: Tensor,
-    y: Tensor,
-    ids: Sequence[int],
-    *,
-    steps: int,
-    replicas: int,
-    verify: int,
-) -> None:
-    if steps < 0:
-        raise BadInput(f"an attack needs steps of at least 0, got {steps}")
-    if verify < replicas:
-        raise BadInput(f"verify, the larger draw, must be at least the {replicas} replicas of the attack, got {verify}")
+def attack(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence[int], config: AttackConfig) -> None:
+    """Raises BadInput unless the model, the images and the configuration fit each other."""
     images(x)
     if len(set(ids)) != len(x) or len(ids) != len(x):
         raise BadInput(f"{len(x)} images need as many different ids, got {len(ids)}, {len(set(ids))} of them different")
     labels(y, len(x), classes=classes(robust.classifier, x))
-    _right(robust, x, y)
+    _some_correct(robust, x, y)
     _energy(robust, x)
+    _radius(config.threat, x)
+    _loss(config.loss, robust.classifier, x, y)
 
 
-def whole_numbers(**counts: object) -> None:
-    """BadInput for the first that is no whole number; None is for a default."""
-    for name, count in counts.items():
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
-            raise BadInput(f"{name} of an attack must be a whole number, got {count!r}")
-
-
-def lengths(threat: Threat, step_size: float, x: Tensor) -> None:
-    """The step and the radius of an attack, both in pixels of [0, 1]; whoever counts in 255 levels is told."""
-    if not isinstance(step_size, int | float):
-        raise BadInput(f"the step_size of an attack is a number in pixels of [0, 1], got {step_size!r}")
-    if not step_size > 0:
-        raise BadInput(f"the step_size of an attack must be above 0, got {step_size}")
-    if step_size > 2 * threat.radius:
+def _radius(threat: Threat, x: Tensor) -> None:
+    diagonal = x[0].numel() ** 0.5
+    if threat.norm == "l2" and threat.radius > diagonal:
         raise BadInput(
-            f"step_size {step_size:g} leads across the whole ball of {threat}; it is in pixels of [0, 1]: "
-            f"of 255 levels give {step_size:g}/255"
-        )
-    apart = x[0].numel() ** 0.5
-    if threat.norm == "l2" and threat.radius > apart:
-        raise BadInput(
-            f"radius {threat.radius:g} of an l2 threat: two images of this size are at most {apart:.3g} apart, "
+            f"radius {threat.radius:g} of an l2 threat: two images of this size are at most {diagonal:.3g} apart, "
             "in pixels of [0, 1]"
         )
 
 
-def loss(loss: Loss, classifier: nn.Module, x: Tensor, y: Tensor) -> None:
-    """Whether it takes the classifier's logits, which some do not: dlr needs three classes."""
+def _loss(loss: str | Loss, classifier: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Raises BadInput if the loss does not take the classifier's logits: dlr needs three classes."""
     with frozen(classifier, walking=False), torch.no_grad():
-        loss(classifier(x[:1]), y[:1].to(x.device))
+        losses.find(loss)(classifier(x[:1]), y[:1].long().to(x.device))
 
 
 def lasting(loss: str | Loss, mode: Gradient) -> None:
@@ -118,7 +93,7 @@ def classes(classifier: nn.Module, x: Tensor) -> int:
     return logits.shape[1]
 
 
-def _right(robust: DefendedClassifier, x: Tensor, y: Tensor) -> None:
+def _some_correct(robust: DefendedClassifier, x: Tensor, y: Tensor) -> None:
     """Whether the bare classifier is right about some image; where it is about none, hours would end at 0.000."""
     if len(x) < _ENOUGH:
         return

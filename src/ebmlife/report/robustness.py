@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ebmlife.attacks import Examples, Record, Share, masking
-from ebmlife.attacks.record import apart
+from ebmlife.attacks.record import incomparable
 from ebmlife.report import sound
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.images import Sheet, sheet
@@ -92,7 +92,7 @@ def _said(folder: Path, inside: Inside) -> dict[str, str]:
     """What the checks for masked gradients said."""
     for file in (folder / "table.txt", *folder.glob("masking-*/checks.txt")):
         inside.file(file, largest=LARGEST)
-    return masking.kept(folder)
+    return masking.load(folder)
 
 
 def _shown(file: Path, inside: Inside, classes: Sequence[str]) -> tuple[list[Example], Sheet]:
@@ -106,7 +106,7 @@ def _attack(folder: Path, classes: Sequence[str], inside: Inside, notes: Notes) 
     if not found:
         return None
     newest = max(reversed(found.values()), key=lambda record: record.settings["langevin_steps"] > 0)  # of a defence
-    left_out = sorted(name for name, record in found.items() if apart(record.settings, newest.settings))
+    left_out = sorted(name for name, record in found.items() if incomparable(record.settings, newest.settings))
     records = dict(sorted(((name, record) for name, record in found.items() if name not in left_out), key=_order))
     defended = {name: record for name, record in records.items() if record.settings["langevin_steps"]}
     with_examples = [name for name in records if os.path.lexists(folder / name / "examples.safetensors")]
