@@ -199,3 +199,19 @@ def test_the_public_names() -> None:
     purifier = ebmlife.Purifier(gaussian(0.5), steps=1500, step_size=1e-2)
     robust = ebmlife.DefendedClassifier(Sum(), purifier, replicas=16, gradient="bpda")
     assert (purifier.steps, purifier.step_size, robust.replicas) == (1500, 1e-2, 16)
+
+
+def test_a_model_makes_its_purifier_as_its_recipe_walks() -> None:
+    model = ebmlife.load("zoo:digits-midrun")
+    purifier = model.purifier()
+    walk = model.recipe.langevin
+    assert isinstance(purifier, Purifier)
+    assert (purifier.steps, purifier.step_size, purifier.clip) == (
+        model.recipe.sampling_steps,
+        walk.step_size,
+        walk.clip,
+    )
+    x, seeds = torch.zeros(3, *model.shape), [1, 2, 3]
+    own = Purifier(model.energy, steps=5, step_size=walk.step_size, clip=walk.clip)
+    assert torch.equal(model.purifier(5)(x, seeds=seeds), own(x, seeds=seeds))
+    assert model.purifier(5, step_size=0.5, seed=3, batch=8).step_size == 0.5
