@@ -137,8 +137,8 @@ class Attack:
         self.settings = config.settings() | _described(robust) | validation.fingerprints(robust, x, self._y, ids)
         if evaluated_on is not None:
             self.settings[EVALUATED_ON] = dict(evaluated_on)
-        if not before or "note" in before:  # the first versions saved no notes
-            self.settings |= validation.notes(robust, x)
+        note = validation.notes(robust, x)  # earlier versions saved none, or in other words: a folder keeps its own
+        self.settings |= {name: before[name] for name in note if name in before} if before else note
         if before and robust.gradient.known_noise:
             self.settings["verify"] = before.get("verify")  # the first versions saved a number that was never used
         refuse_another(folder, self.settings)

@@ -18,54 +18,65 @@ from ebmlife.plots import pictures
 from ebmlife.storage import checkpoint, contents, regular
 from ebmlife.storage.atomic import atomic_write
 
-_ATTACKED = ("images", "threat", "radius")
-_WALKED = ("model", "langevin_step_size", "langevin_clip", "average")
+_COMPARED = ("images", "threat", "radius")
+_COMPARED_OF_DEFENSES = ("model", "langevin_step_size", "langevin_clip", "average")
 EVALUATED_ON = "evaluated_on"  # describes the images, which `images` is the fingerprint of
 
 
 @dataclass(frozen=True)
 class Record:
-    """A finished attack. Its accuracies are four different things and never one."""
+    """A finished attack, with four accuracies under attack that answer different questions.
+
+    Attributes:
+        settings: The `AttackConfig` and the settings of the defense, as plain values, with fingerprints of the model
+            and the images.
+        tally: Every prediction, and the adversaries.
+    """
 
     settings: dict[str, Any]
     tally: Tally
 
     @property
     def natural(self) -> Share:
-        """Of the defended classifier on natural images."""
-        return _share(self._at_first)
+        """Accuracy of the defended classifier on natural images."""
+        return _share(self._natural_correct)
 
     @property
-    def _at_first(self) -> Tensor:
+    def _natural_correct(self) -> Tensor:
         return self.tally.natural == self.tally.labels
 
     @property
     def verified(self) -> Share:
-        """The paper's: images for which no step's break was confirmed by the second, larger draw."""
+        """The paper's accuracy: images that no attack step broke, as verified by the second, larger draw."""
         return self.by_step()[self.tally.attacked.shape[1] - 1]
 
     @property
     def final(self) -> Share:
-        """Of one evaluation of the last adversaries. An image that was wrong at first is broken, here and below."""
-        return _share(self._at_first & (self.tally.final[:, 0] == self.tally.labels))
+        """Accuracy of one final evaluation of the last adversaries.
+
+        An image whose natural version is misclassified counts as broken, here and in `averaged` and `worst`.
+        """
+        return _share(self._natural_correct & (self.tally.final[:, 0] == self.tally.labels))
 
     @property
     def averaged(self) -> Share:
-        """Of the prediction from all final evaluations' logits averaged."""
-        return _share(self._at_first & (self.tally.logits.argmax(1) == self.tally.labels))
+        """Accuracy of the logits averaged over all final evaluations."""
+        return _share(self._natural_correct & (self.tally.logits.argmax(1) == self.tally.labels))
 
     @property
     def worst(self) -> Share:
-        """Of images that every one of the final evaluations gets right."""
-        return _share(self._at_first & (self.tally.final == self.tally.labels[:, None]).all(1))
+        """Share of the images that every final evaluation classifies correctly."""
+        return _share(self._natural_correct & (self.tally.final == self.tally.labels[:, None]).all(1))
 
     def by_step(self) -> dict[int, Share]:
-        """Verified accuracy after each step: right at first, and not broken up to there."""
+        """Returns the verified accuracy after each attack step."""
         at = self.tally.broken_at
-        return {j: _share(self._at_first & ((at == NONE) | (at > j))) for j in range(self.tally.attacked.shape[1])}
+        steps = range(self.tally.attacked.shape[1])
+        return {j: _share(self._natural_correct & ((at == NONE) | (at > j))) for j in steps}
 
     @property
     def accuracies(self) -> dict[str, Share]:
+        """All accuracies, by the name of their column in the table."""
         n = self.tally.final.shape[1]
         return {
             "natural": self.natural,
@@ -77,34 +88,42 @@ class Record:
 
     @property
     def known_noise(self) -> bool:
-        """Whether attacker and evaluations had one draw, of the attack's replicas: its accuracies are of that draw."""
+        """Whether attacker and evaluations shared one draw of the noise: the accuracies hold for that draw only."""
         return str(self.settings["gradient"]).startswith("fixed")
 
     @property
     def cost(self) -> dict[str, int]:
+        """The number of gradients, and of Langevin steps of single chains."""
         return {"gradients": self.tally.gradients, "langevin_image_steps": self.tally.image_steps}
 
     def summary(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Returns accuracies, cost and settings as plain values for JSON."""
         shares = {name: {"value": share.value, "interval": share.interval} for name, share in self.accuracies.items()}
         return {"images": len(self.tally.labels), "accuracies": shares, "cost": self.cost, "settings": self.settings}
 
     def save(self, folder: Path) -> None:
-        """manifest.json with the summary, state.json and tensors.safetensors with every prediction."""
+        """Writes manifest.json with the summary, and state.json and tensors.safetensors with every prediction."""
         state = {"settings": self.settings, "tally": self.tally.state_dict()}
         checkpoint.save(folder, state, about={"summary": self.summary()})
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """From the folder of an attack, or from `record` in it."""
+        """Loads a record.
+
+        Args:
+            folder: The folder of an attack, or `record` in it.
+
+        Raises:
+            BadInput: The folder holds no record, or it is damaged.
+        """
         inner = Path(folder) / "record"
         place = inner if inner.is_dir() else Path(folder)
         state, _ = checkpoint.load(place)
         tally = Tally.restored(state.get("tally"), place)
         settings = contents.restored(str(place), lambda: contents.part(state, "settings"))
-        said = _missing(settings)
-        if said is not None:
-            raise BadInput(f"{place} cannot be used: {said}")
+        problem = _missing(settings)
+        if problem is not None:
+            raise BadInput(f"{place} cannot be used: {problem}")
         return cls(settings, tally)
 
     def __str__(self) -> str:
@@ -113,19 +132,28 @@ class Record:
 
 @dataclass(frozen=True)
 class Examples:
+    """Some images before and after attack and purification, with their predictions."""
+
     labels: Tensor  # (n,)
     natural: Tensor  # (n, C, H, W)
     attacked: Tensor
-    natural_purified: Tensor  # one chain from each, of those that the defence averages over
+    natural_purified: Tensor  # the end of one chain from each image
     attacked_purified: Tensor
-    natural_bare: Tensor  # (n,): predicted by the classifier alone
+    natural_bare: Tensor  # (n,): predicted without the defense
     attacked_bare: Tensor
-    natural_defended: Tensor  # (n,): predicted by the defence, as the record has it
+    natural_defended: Tensor  # (n,): predicted by the defense, as in the record
     attacked_defended: Tensor
 
     @classmethod
     def of(cls, record: Record, robust: DefendedClassifier, x: Tensor, *, seeds: Sequence[int]) -> Self:
-        """The first images of an attack, one for each seed of a purification; x are the natural ones."""
+        """Returns the first images of an attack.
+
+        Args:
+            record: The finished attack.
+            robust: The model that was attacked.
+            x: The natural images of the attack.
+            seeds: A seed for the purification of each example.
+        """
         n, tally = len(seeds), record.tally
         natural, attacked = x[:n], tally.adversaries[:n].to(x.device)
         return cls(
@@ -142,7 +170,7 @@ class Examples:
 
     @property
     def rows(self) -> Tensor:
-        """(4 n, C, H, W): natural images, their adversaries, and both purified."""
+        """The images (4 n, C, H, W): natural, attacked, and both of them purified."""
         return torch.cat([self.natural, self.attacked, self.natural_purified, self.attacked_purified])
 
     def save(self, file: Path) -> None:
@@ -154,23 +182,29 @@ class Examples:
         try:
             return cls(**load_file(regular.check(file)))
         except (OSError, TypeError, SafetensorError) as error:
-            raise BadInput(f"{file} holds no examples of an attack that can be read: {error}") from error
+            raise BadInput(f"{file} cannot be read as examples of an attack: {error}") from error
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Which of the named settings differ, and how; "" if none does."""
+    """Returns which of the named settings differ, and how; "" if none differs."""
     changed = [name for name in sorted(names) if before.get(name) != after.get(name)]
     return "; ".join(f"{name}: {before.get(name)} -> {after.get(name)}" for name in changed)
 
 
 def incomparable(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """How one attack's images, threat and defence differ from those of another, which is of a defence; "" if one table
-    may hold both. Where no Langevin step was taken, the energy is of no account."""
-    return differences(before, after, (*_ATTACKED, *(_WALKED if before["langevin_steps"] else ())))
+    """Returns why two attacks do not fit into one table: differences in images, threat or defense; "" if they do.
+
+    `after` are the settings of an attack on a defense. If `before` takes no Langevin step, its energy is not compared.
+    """
+    return differences(before, after, (*_COMPARED, *(_COMPARED_OF_DEFENSES if before["langevin_steps"] else ())))
 
 
 def table(records: dict[str, Record]) -> str:
-    """One line for each record: accuracies with their intervals, and the cost. Below, what is to be noted of some."""
+    """Returns a text table with the accuracies, their intervals and the cost of each record, and notes below it.
+
+    Args:
+        records: The records by the names of their rows.
+    """
     first = next(iter(records.values()))
     rows = [["", *first.accuracies, "gradients", "Langevin image-steps"]]
     for name, record in records.items():
@@ -182,18 +216,29 @@ def table(records: dict[str, Record]) -> str:
 
 
 def notes(settings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Each once, as a line."""
-    return [f"note: {said}" for said in dict.fromkeys(named["note"] for named in settings if "note" in named)]
+    """Returns the notes in the settings, each of them once, as lines."""
+    return [f"note: {note}" for note in dict.fromkeys(each["note"] for each in settings if "note" in each)]
 
 
 def plot_steps(records: dict[str, Record]) -> Image.Image:
-    """Verified accuracy over the attack's steps, a line for each record."""
+    """Plots the verified accuracy over the attack steps.
+
+    Args:
+        records: The records by the names of their lines.
+    """
     lines = {name: {j: share.value for j, share in record.by_step().items()} for name, record in records.items()}
     return pictures.curves(lines, title=_title(list(records.values())), x="attack step", y="verified accuracy")
 
 
 def plot_langevin_steps(records: Sequence[Record]) -> Image.Image | None:
-    """Natural and verified accuracy against the defence's Langevin steps (Figure lang_sweep); None for a single K."""
+    """Plots natural and verified accuracy against the Langevin steps of the defense (Figure lang_sweep).
+
+    Args:
+        records: Attacks on defenses with different numbers of steps.
+
+    Returns:
+        The plot, or None if all defenses have the same number of steps.
+    """
     lines: dict[str, dict[int, float]] = {"natural": {}}
     for record in sorted(records, key=lambda record: int(record.settings["langevin_steps"])):
         k = record.settings["langevin_steps"]
@@ -211,8 +256,9 @@ def _title(records: Sequence[Record]) -> str:
 
 
 def _missing(settings: dict[str, Any]) -> str | None:
-    kinds = {"gradient": "", "threat": "", "radius": 0.0, "langevin_steps": 0}  # what tables and pages are made of
-    return contents.mismatch({name: settings.get(name) for name in kinds}, kinds, "settings")
+    """Returns which of the settings that tables and reports need is missing or has the wrong type, or None."""
+    needed = {"gradient": "", "threat": "", "radius": 0.0, "langevin_steps": 0}
+    return contents.mismatch({name: settings.get(name) for name in needed}, needed, "settings")
 
 
 def _share(right: Tensor) -> Share:

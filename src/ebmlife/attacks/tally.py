@@ -20,6 +20,8 @@ _Z = 1.959963984540054  # the 97.5 % point of the normal distribution
 
 
 class Share(NamedTuple):
+    """An accuracy: `right` of `of` images, with its 95 % confidence interval."""
+
     right: int
     of: int
 
@@ -29,11 +31,11 @@ class Share(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval."""
+        """The 95 % Wilson score interval."""
         n, p = self.of, self.value
-        centre, half = p + _Z**2 / (2 * n), _Z * sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
+        center, half = p + _Z**2 / (2 * n), _Z * sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
         scale = 1 + _Z**2 / n
-        return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+        return max(0.0, (center - half) / scale), min(1.0, (center + half) / scale)
 
     @property
     def low(self) -> float:
@@ -55,13 +57,13 @@ class Tally:
     labels: Tensor  # (n,)
     natural: Tensor  # (n,): predicted for the natural image, by the larger draw
     attacked: Tensor  # (n, steps + 1): predicted for X_j with the attack's replicas
-    verified: Tensor  # (n, steps + 1): predicted anew by the larger draw where the first was wrong
-    broken_at: Tensor  # (n,): the first step whose break was verified
+    verified: Tensor  # (n, steps + 1): predicted by the larger draw where the first prediction was wrong
+    broken_at: Tensor  # (n,): the first step at which a wrong prediction was verified
     final: Tensor  # (n, evaluations): predicted for the last adversary by further draws of the larger size
     logits: Tensor  # (n, classes): summed over those draws
-    adversaries: Tensor  # (n, C, H, W): the one that broke the image, or the last; the natural image if that was enough
+    adversaries: Tensor  # (n, C, H, W): what broke the image, or the last one; the natural image if it is misclassified
     gradients: int = 0  # gradients of single images, each averaged over replicas
-    image_steps: int = 0  # Langevin steps of single chains, those of gradients included
+    image_steps: int = 0  # Langevin steps of single chains, including those of gradients
 
     @classmethod
     def blank(cls, ids: Tensor, labels: Tensor, x: Tensor, *, steps: int, evaluations: int) -> Self:
@@ -80,22 +82,28 @@ class Tally:
 
     @classmethod
     def restored(cls, saved: Any, origin: Path, blank: "Tally | None" = None) -> Self:
-        """What was saved of a tally, compared with a blank one of the same images, or with itself where none is known.
+        """Returns a saved tally after checking its names, shapes, dtypes and ranges.
 
-        BadInput, naming its `origin`, where names, shapes, dtypes or ranges are wrong.
+        Args:
+            saved: What `state_dict` returned.
+            origin: The file, for errors.
+            blank: An empty tally of the same images. None: one with the shapes of the saved tally.
+
+        Raises:
+            BadInput: The saved tally is damaged, or it belongs to other images.
         """
         tally = contents.restored(str(origin), lambda: cls(**saved))
-        like = contents.restored(str(origin), lambda: blank or _alike(tally)).state_dict()
+        like = contents.restored(str(origin), lambda: blank or _blank_like(tally)).state_dict()
         logits = tally.logits if isinstance(tally.logits, Tensor) and tally.logits.ndim == 2 else torch.zeros(0, 0)
         like["logits"] = torch.zeros(len(like["labels"]), logits.shape[1])
-        said = contents.mismatch(saved, like) or contents.not_finite(tally.state_dict())
-        if said is None and blank is not None:
+        problem = contents.mismatch(saved, like) or contents.not_finite(tally.state_dict())
+        if problem is None and blank is not None:
             same = torch.equal(tally.ids, blank.ids) and torch.equal(tally.labels, blank.labels)
-            said = None if same else "it is of other images"
-        if said is None:
-            said = _out_of_range(tally, classes=logits.shape[1])
-        if said is not None:
-            raise BadInput(f"{origin} cannot be used: {said}")
+            problem = None if same else "it belongs to other images"
+        if problem is None:
+            problem = _out_of_range(tally, classes=logits.shape[1])
+        if problem is not None:
+            raise BadInput(f"{origin} cannot be used: {problem}")
         return tally
 
     @classmethod
@@ -109,7 +117,7 @@ class Tally:
 
     @classmethod
     def gathered(cls, tallies: Sequence["Tally"], ranks: Ranks) -> Self:
-        """Those of all ranks, in their order, joined; a rank may have none."""
+        """Returns the tallies of all ranks as one, in the order of the ranks; a rank may have none."""
         mine = cls.joined(tallies).state_dict() if tallies else {}
         sent = {name: torch.as_tensor(value) for name, value in mine.items()}  # counts too
         received = [part for part in ranks.gather(sent) if part]
@@ -119,37 +127,46 @@ class Tally:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def standing(self) -> Tensor:
-        """Rows that were right at first and are not broken yet."""
+        """Returns the rows of the images that are classified correctly and are not broken yet."""
         return ((self.natural == self.labels) & (self.broken_at == NONE)).nonzero().squeeze(1)
 
 
 @dataclass(frozen=True)
 class Progress:
-    done: float  # from 0 to 1
-    standing: Share  # of the images whose attack has begun
+    """How far an attack is.
+
+    Attributes:
+        done: The finished fraction of the work, from 0 to 1.
+        standing: The share of the images that are not broken, among those whose attack has begun.
+        seconds_left: The estimated time that is left.
+        tally: The images that are being attacked.
+    """
+
+    done: float
+    standing: Share
     seconds_left: float
-    tally: Tally  # of the images under attack now
+    tally: Tally
 
 
 Watcher = Callable[[Progress], None]
 
 
 class Meter:
-    """Counts walks of this process; those that a broken image is spared count as done."""
+    """Measures progress in chains that this process walks; those that a broken image does not need count as done."""
 
     def __init__(self, images: int, *, walks: Sequence[int], first_final: int, watch: Watcher) -> None:
-        self._until = [0, *accumulate(walks)]  # of one image, before each stage and after the last
+        self._until = [0, *accumulate(walks)]  # chains of one image, before each stage and after the last
         self._first_final = first_final  # the first stage that includes broken images again
         self._total, self._watch = images * self._until[-1], watch
-        self._done, self._begun, self._standing = 0, 0, 0  # of the groups that are finished
+        self._done, self._begun, self._standing = 0, 0, 0  # in the finished groups
         self._then, self._before = time.monotonic(), 0
 
     def enter(self, tally: Tally, stage: int) -> None:
-        """A group begins, or goes on from where an earlier attack left it: that is no merit of this one's."""
-        self._before += self._of(tally, stage)
+        """Begins a group, or resumes it: what an earlier process did is left out of the estimated time."""
+        self._before += self._walks(tally, stage)
 
     def show(self, tally: Tally, stage: int) -> None:
-        done = self._done + self._of(tally, stage)
+        done = self._done + self._walks(tally, stage)
         made, elapsed = done - self._before, time.monotonic() - self._then
         left = elapsed * (self._total - done) / made if made > 0 else float("inf")
         standing = Share(self._standing + len(tally.standing()), self._begun + len(tally.labels))
@@ -160,7 +177,7 @@ class Meter:
         self._begun += len(tally.labels)
         self._standing += len(tally.standing())
 
-    def _of(self, tally: Tally, stage: int) -> int:
+    def _walks(self, tally: Tally, stage: int) -> int:
         if stage == 0:
             return 0
         standing = len(tally.standing())
@@ -168,8 +185,8 @@ class Meter:
         return standing * self._until[stage] + broken * self._until[max(stage, self._first_final)]
 
 
-def _alike(tally: Tally) -> Tally:
-    """A blank tally of as many images, steps and evaluations."""
+def _blank_like(tally: Tally) -> Tally:
+    """Returns an empty tally of as many images, steps and evaluations."""
     steps, evaluations = tally.attacked.shape[1] - 1, tally.final.shape[1]
     rows = torch.zeros(len(tally.labels), dtype=torch.int64)
     images = torch.zeros(len(rows), *tally.adversaries.shape[1:])
@@ -177,8 +194,8 @@ def _alike(tally: Tally) -> Tally:
 
 
 def _out_of_range(tally: Tally, *, classes: int) -> str | None:
-    """Which predictions are of no class, or which break is at no step."""
-    most = classes or 2**31  # before the last evaluations the number of classes is not known
+    """Returns which predictions or steps are out of range, or None."""
+    most = classes or 2**31  # before the final evaluations the number of classes is not known
     limits = dict.fromkeys(("natural", "attacked", "verified", "final"), most) | {"broken_at": tally.attacked.shape[1]}
     for name, limit in limits.items():
         values = getattr(tally, name)
