@@ -16,7 +16,7 @@ from ebmlife.attacks import Record, Share, Threat
 from ebmlife.cli.defending import make_purifier
 from ebmlife.data import InMemory, cifar10, digits
 from ebmlife.defense import classifiers
-from ebmlife.defense.purifier import DefendedClassifier, undefended
+from ebmlife.defense.defended import DefendedClassifier, undefended
 from ebmlife.runs import build
 from ebmlife.runs.model import Model
 from ebmlife.sampling.rng import derive_seed

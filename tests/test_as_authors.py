@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ebmlife import DefendedClassifier, Purifier, recipes
 from ebmlife.attacks import Record, evaluate
-from ebmlife.cli import attacking
+from ebmlife.cli import attack_plan
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
 from ebmlife.exam import score_samples
@@ -317,7 +317,7 @@ def test_the_switch_averages_probabilities_of_imagenets_classes(
 ) -> None:
     classifier = nn.Sequential(nn.Flatten(), nn.Linear(9, classes))
     options = Namespace(as_authors=as_authors, average=average)
-    assert attacking._average(options, classifier, torch.zeros(1, 1, 3, 3)) == expected
+    assert attack_plan.average(options, classifier, torch.zeros(1, 1, 3, 3)) == expected
 
 
 @pytest.mark.parametrize("command", ["sample", "exam"])

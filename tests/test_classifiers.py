@@ -46,7 +46,7 @@ def test_images_of_another_size_are_resized_and_gradients_pass(interpolation: st
 
 def test_another_number_of_channels_is_one_clear_line() -> None:
     scaled = classifiers.Scaled(Echo(), classes=3, mean=(0.5,) * 3, std=(0.5,) * 3)
-    with pytest.raises(BadInput, match=r"takes images \(B, 3, H, W\), not states \(2, 1, 8, 8\)"):
+    with pytest.raises(BadInput, match=r"takes images \(B, 3, H, W\), got states \(2, 1, 8, 8\)"):
         scaled(torch.zeros(2, 1, 8, 8))
 
 
@@ -108,13 +108,13 @@ def test_classifiers_that_do_not_fit_are_named() -> None:
     assert validation.classes(scaled, x) == 4
     with pytest.raises(BadInput, match="does not take images of shape"):
         validation.classes(nn.Linear(7, 7), x)
-    with pytest.raises(BadInput, match=r"gives logits \(B, classes\)"):
+    with pytest.raises(BadInput, match=r"logits \(B, classes\)"):
         validation.classes(nn.Identity(), x)
 
 
 def test_files_of_another_network_are_refused(tmp_path: Path) -> None:
     save_file(CIFARResNet(depth=8).state_dict(), tmp_path / "other.safetensors")
-    with pytest.raises(BadInput, match="not the weights of a ResNet-20"):
+    with pytest.raises(BadInput, match="weights of a ResNet-20"):
         classifiers.find(f"cifar-resnet20:{tmp_path / 'other.safetensors'}")
 
 
@@ -148,7 +148,7 @@ def test_weights_that_cannot_be_had_are_said_with_what_to_do(tmp_path: Path, mon
         classifiers.find("torchvision:resnet18")
     with pytest.raises(BadInput, match=r"no classifier 'resnet81'; did you mean"):
         classifiers.find("torchvision:resnet81")
-    with pytest.raises(BadInput, match="pixels behind @"):
+    with pytest.raises(BadInput, match=r"after @ .* pixels"):
         classifiers.find("torchvision:resnet18@large")
 
 

@@ -65,7 +65,7 @@ def test_images_that_are_cut_and_resized_are_noted(
     made = [*files, tmp_path / "wide.png", tmp_path / "large.png"]
     works("purify", run, *made, "--out", tmp_path / "out", "--steps", "1")
     said = capsys.readouterr().out
-    assert "note: 2 of 5 images are not 8x8: cut to their centre square and resized to it" in said
+    assert "note: 2 of 5 images are not 8x8" in said
 
 
 def test_a_strip_has_as_many_rows_as_its_help_says(
@@ -73,10 +73,10 @@ def test_a_strip_has_as_many_rows_as_its_help_says(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["purify", "--help"])
-    assert "strip.png too: the first 16 images, a row for each" in " ".join(capsys.readouterr().out.split())
+    assert "the first 16 images" in " ".join(capsys.readouterr().out.split())
     many = [shutil.copy(files[0], tmp_path / f"{i}.png") for i in range(17)]
     works("purify", run, *many, "--out", tmp_path / "out", "--steps", "1", "--strip")
-    assert "note: the strip is of the first 16 images" in capsys.readouterr().out
+    assert "the first 16 images" in capsys.readouterr().out
     with Image.open(tmp_path / "out" / "strip.png") as strip:
         assert strip.size == (2 + 2 * 50, 2 + 16 * 50)
 
@@ -101,7 +101,7 @@ def test_a_seed_cleans_the_same_way(run: Path, files: list[Path], tmp_path: Path
     ("arguments", "said"),
     [
         (["{in}/a.png", "--out", "{in}"], ["exists already"]),
-        (["{in}/a.png", "{in}/a.png", "--out", "{in}/o"], ["two pictures", "a.png"]),
+        (["{in}/a.png", "{in}/a.png", "--out", "{in}/o"], ["two images", "a.png"]),
         (["{in}/none.png", "--out", "{in}/o"], ["none.png"]),
         (["{in}/a.png", "--out", "{in}/o", "--steps", "-1"], ["steps of at least 0"]),
         (["{in}/a.png"], ["--out"]),
@@ -158,7 +158,7 @@ def test_examples_are_those_of_the_record(run: Path, tmp_path: Path) -> None:
 
 def test_examples_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "examples.safetensors").write_bytes(b"no")
-    with pytest.raises(BadInput, match="no examples"):
+    with pytest.raises(BadInput, match="examples of an attack"):
         Examples.load(tmp_path / "examples.safetensors")
 
 
@@ -168,7 +168,7 @@ def test_a_sweep_over_langevin_steps(run: Path, tmp_path: Path) -> None:
         Record.load(tmp_path / "out" / name / "record") for name in ("undefended", "bpda-k0", "bpda-k3")
     )
     assert (tmp_path / "out" / "sweep.png").is_file()
-    assert torch.equal(none.tally.attacked, undefended.tally.attacked)  # no step is no defence
+    assert torch.equal(none.tally.attacked, undefended.tally.attacked)  # no step is no defense
     assert three.settings["langevin_steps"] == 3
 
 
@@ -216,13 +216,14 @@ def test_a_folder_with_attacks_on_another_energy_is_refused(run: Path, tmp_path:
 def test_a_later_command_leaves_what_masking_checks_said(run: Path, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out"
     works("attack", run, *ATTACK, "--gradient", "transfer,fixed", "--masking", "--out", out)
-    said = (out / "masking-fixed-k2" / "checks.txt").read_text()  # of the first that knows the defence
+    said = (out / "masking-fixed-k2" / "checks.txt").read_text()  # of the first that knows the defense
     assert len(said.splitlines()) == 1 + 7
     assert (out / "masking-fixed-k2" / "fixed-transfer" / "record").is_dir()
     works("attack", run, *ATTACK, "--gradient", "bpda", "--out", out)
     assert said in (out / "table.txt").read_text()
     line = fails(capsys, "attack", run, *ATTACK, "--gradient", "transfer", "--masking", "--out", out)
-    assert "masking checks compare with an attack that knows no defence" in line
+    assert "masking checks" in line
+    assert "such as bpda" in line
 
 
 def test_an_attack_goes_on_with_another_batch(run: Path, tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ def test_a_model_that_is_sampled_without_steps_is_asked_for_their_number(tmp_pat
     small = ["--updates", "1", "--batch", "4", "--net.width", "8", "--data.train", "true"]
     works("train", "digits-score", "--out", tmp_path / "score", *small)
     line = fails(capsys, "attack", tmp_path / "score", *ATTACK[:-2])
-    assert "digits-score is sampled without Langevin steps; say how many to purify with: --k" in line
+    assert all(part in line for part in ("digits-score", "without Langevin steps", "attack --k")), line
 
 
 def test_a_smooth_gradient_of_a_smooth_energy_is_noted_before_it_begins(tmp_path: Path, capsys: Capture) -> None:
@@ -298,12 +299,12 @@ def test_training_images_are_attacked_on_request_only(tmp_path: Path, capsys: Ca
         (["--threat", "l2:1e400"], ["above 0 and finite, got inf"]),
         (["--step-size", ""], ["'' is not a number"]),
         (["--classifier", "attacks.small:colour_net"], ["the classifier does not take images of shape (1, 8, 8)"]),
-        (["--classifier", "attacks.small:thousand_net"], ["has 1000 classes, and digits has 10; give one"]),
+        (["--classifier", "attacks.small:thousand_net"], ["1000 classes", "digits has 10"]),
         (["--classifier", "attacks.small:none"], ["attacks.small"]),
         (["--classifier", "nothing"], ["unknown classifier 'nothing'"]),
         (["--preset", "papr-cifar10"], ["did you mean 'paper-cifar10'"]),
         (["--loss", "hinge"], ["unknown loss 'hinge'"]),
-        (["--beta", "5"], ["--beta is of smooth gradients, and --gradient is bpda"]),
+        (["--beta", "5"], ["--beta", "smooth", "--gradient is bpda"]),
         (["--step-size", "2"], ["step_size 2", "2/255"]),
         (["--n", "298"], ["--n 298", "297 test images"]),
         (["--n", "0"], ["--n 0"]),
@@ -333,4 +334,4 @@ def test_a_threat_or_a_preset_is_needed(capsys: Capture, run: Path) -> None:
 def test_a_model_of_points_is_refused(capsys: Capture, tmp_path: Path) -> None:
     fields = ["--batch", "8", "--net.width", "4", "--langevin.steps", "2", "--updates", "1", "--watch.pictures", "4"]
     works("train", "toy-rings", "--out", tmp_path / "run", *fields)
-    assert "expected one of images" in fails(capsys, "attack", tmp_path / "run", *ATTACK)
+    assert "expected a model of images" in fails(capsys, "attack", tmp_path / "run", *ATTACK)

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 import ebmlife
 from ebmlife import BadInput, DefendedClassifier, Diverged, Purifier
-from ebmlife.defense.purifier import undefended
+from ebmlife.defense.defended import undefended
 from ebmlife.nets import SNGANEnergy
 from ebmlife.sampling.energy import gaussian, tempered
 from ebmlife.sampling.fast import prepare
@@ -163,7 +163,7 @@ def test_images_of_255_levels_are_refused(dtype: torch.dtype) -> None:
         lambda: DefendedClassifier(Sum(), purifier)(levels),
         lambda: undefended(Sum())(levels),
     ):
-        with pytest.raises(BadInput, match=r"images are in \[-1, 1\], got values up to .*; scale pixels by"):
+        with pytest.raises(BadInput, match=r"images must be in \[-1, 1\], got values up to .*; scale pixels by"):
             wrong()
 
 
@@ -199,3 +199,19 @@ def test_the_public_names() -> None:
     purifier = ebmlife.Purifier(gaussian(0.5), steps=1500, step_size=1e-2)
     robust = ebmlife.DefendedClassifier(Sum(), purifier, replicas=16, gradient="bpda")
     assert (purifier.steps, purifier.step_size, robust.replicas) == (1500, 1e-2, 16)
+
+
+def test_a_model_makes_its_purifier_as_its_recipe_walks() -> None:
+    model = ebmlife.load("zoo:digits-midrun")
+    purifier = model.purifier()
+    walk = model.recipe.langevin
+    assert isinstance(purifier, Purifier)
+    assert (purifier.steps, purifier.step_size, purifier.clip) == (
+        model.recipe.sampling_steps,
+        walk.step_size,
+        walk.clip,
+    )
+    x, seeds = torch.zeros(3, *model.shape), [1, 2, 3]
+    own = Purifier(model.energy, steps=5, step_size=walk.step_size, clip=walk.clip)
+    assert torch.equal(model.purifier(5)(x, seeds=seeds), own(x, seeds=seeds))
+    assert model.purifier(5, step_size=0.5, seed=3, batch=8).step_size == 0.5

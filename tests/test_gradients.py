@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.defense.gradients import MODES, Fixed, Full, Smooth, find
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput
 from ebmlife.nets import SNGANEnergy
 from ebmlife.sampling.energy import gaussian, tempered, total

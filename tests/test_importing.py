@@ -123,7 +123,7 @@ def test_a_classifier_becomes_a_file_that_is_found_by_name(tmp_path: Path, capsy
     x = foreign.images(2, 32)
     assert torch.equal(classifiers.find(f"wrn:{file}")(x), load_authors_tf(tmp_path / "wrn", net="wrn")(x))
     assert "a classifier becomes a file" in fails(capsys, "import", tmp_path / "wrn", "--out", tmp_path / "run")
-    with pytest.raises(BadInput, match="no WideResNet that `ebmlife import` wrote"):
+    with pytest.raises(BadInput, match="WideResNet from `ebmlife import`"):
         classifiers.find(f"wrn:{tmp_path / 'absent.safetensors'}")
 
 

@@ -8,7 +8,7 @@ import torch
 import ebmlife
 from ebmlife import seeded
 from ebmlife.cli import main
-from ebmlife.defense.purifier import Purifier
+from ebmlife.defense import Purifier
 from ebmlife.errors import BadInput
 from ebmlife.exam import contrast, diversity, fd_digits, outside
 from ebmlife.runs import locate, zoo

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.defense.gradients import Gradient
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.sampling.energy import gaussian
 
 

@@ -10,11 +10,10 @@ from test_files import Killed, mortal
 from torch import Tensor, nn
 
 from attacks.small import Linear, defended, images
-from ebmlife.attacks import Progress, Record, Threat, evaluate, margin
-from ebmlife.attacks.pgd import settings
-from ebmlife.attacks.record import NONE
+from ebmlife.attacks import Attack, AttackConfig, Progress, Record, Threat, evaluate, margin
+from ebmlife.attacks.tally import NONE
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.defense.gradients import Bpda, Gradient
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.sampling.energy import Energy, Score, gaussian, tempered
 
@@ -164,10 +163,10 @@ def test_known_noise_has_no_larger_draw(tmp_path: Path) -> None:
     assert same(record, evaluate(defended("fixed", step_size=0.5), x, y, **(options | {"verify": 20})))
 
 
-def test_a_folder_that_names_a_larger_draw_of_known_noise_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_folder_that_names_a_larger_draw_of_known_noise_is_resumed(tmp_path: Path) -> None:
     x, y = images(9)
     options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
-    named = settings(defended("fixed"), x, y, folder=None, step_size=None, loss="margin", seed=0, **options)
+    named = Attack(defended("fixed"), x, y, AttackConfig(loss="margin", **options)).settings
     (tmp_path / "settings.json").write_text(json.dumps(named | {"verify": 12}))
     record = evaluate(defended("fixed"), x, y, loss="margin", folder=tmp_path, **options)
     assert record.settings["verify"] == 12
@@ -276,9 +275,9 @@ def test_a_folder_knows_ones_own_loss_and_gradient_by_lasting_names(tmp_path: Pa
 @pytest.mark.parametrize(
     ("gradient", "loss", "said"),
     [
-        (Bpda(), lambda logits, y: margin(logits, y), "the loss .*<lambda> cannot be known again in a folder"),
-        (Bpda(), partial(margin), "the loss partial cannot be known again in a folder; make it a function of a module"),
-        (Nameless(), "margin", "the gradient bpda cannot be known again in a folder"),
+        (Bpda(), lambda logits, y: margin(logits, y), "the loss .*<lambda> cannot be identified in a folder"),
+        (Bpda(), partial(margin), "the loss partial cannot .*; make it a function of a module"),
+        (Nameless(), "margin", "the gradient bpda cannot .* make it a dataclass"),
     ],
 )
 def test_without_one_they_need_no_folder(gradient: Gradient, loss: Any, said: str, tmp_path: Path) -> None:
@@ -305,20 +304,22 @@ def test_an_energy_without_kinks_is_noted_where_it_was_to_be_smoothed(gradient: 
     record = evaluate(defended(gradient), x, y, folder=tmp_path, **options)
     exact = evaluate(defended(full), x, y, **options)
     assert torch.equal(record.tally.adversaries, exact.tally.adversaries)  # so it is
-    said = f"note: {gradient} is {full} here: the energy has no ReLU for softplus to stand for"
-    assert str(record).splitlines()[-1] == said
+    assert str(record).splitlines()[-1].startswith(f"note: {gradient} is {full} here: the energy has no ReLU")
     assert same(record, evaluate(defended(gradient), x, y, folder=tmp_path, **options))
     bent = DefendedClassifier(Linear(), Purifier(Bent(), steps=3, step_size=0.05), replicas=4, gradient=gradient)
     assert "note" not in str(evaluate(bent, x, y, **options))
     assert "note" not in str(exact)
 
 
-def test_a_folder_from_before_there_were_notes_is_gone_on_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", [{}, {"note": "in other words"}])
+def test_a_folder_keeps_the_notes_of_earlier_versions(note: dict[str, str], tmp_path: Path) -> None:
     x, y = images(4)
     options: dict[str, Any] = {"threat": Threat("linf", 0.1), **SMALL}
-    named = settings(defended("smooth"), x, y, folder=None, step_size=None, loss="margin", seed=0, **options)
-    (tmp_path / "settings.json").write_text(json.dumps({name: named[name] for name in named if name != "note"}))
-    assert "note" not in evaluate(defended("smooth"), x, y, loss="margin", folder=tmp_path, **options).settings
+    named = Attack(defended("smooth"), x, y, AttackConfig(loss="margin", **options)).settings
+    assert "note" in named
+    earlier = {name: named[name] for name in named if name != "note"} | note
+    (tmp_path / "settings.json").write_text(json.dumps(earlier))
+    assert evaluate(defended("smooth"), x, y, loss="margin", folder=tmp_path, **options).settings == earlier
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
@@ -443,13 +444,13 @@ class Two(Linear):
         (Linear(), X * float("nan"), Y, {}, r"in \[-1, 1\]"),
         (Linear(), X[0], Y, {}, r"\(B, C, H, W\)"),
         (Linear(), X[:0], Y[:0], {}, "B above 0"),
-        (Linear(), X, Y + 2, {}, "classes 0 to 2, the labels go from 2 to 3"),
+        (Linear(), X, Y + 2, {}, "classes 0 to 2, .* labels go from 2 to 3"),
         (Linear(), X, Y - 1, {}, "labels go from -1 to 0"),
         (Linear(), X, 1 - Y, {}, "alone is right about none of the 4 images"),
         (defended(), X, 0 * Y + 2, {}, "alone is right about none of the 4 images"),
         (Linear(), X, Y[:3], {}, "4 images need as many"),
-        (Linear(), X, Y.float(), {}, "whole-numbered"),
-        (Linear(), X, Y.bool(), {}, "whole-numbered"),
+        (Linear(), X, Y.float(), {}, "integer labels"),
+        (Linear(), X, Y.bool(), {}, "integer labels"),
         (Misfit(()), X, Y, {}, "logits"),
         (Particular(), X, Y, {}, r"does not take images of shape \(1, 4, 4\): "),
         (DefendedClassifier(Linear(), Purifier(Spelt()), gradient="smooth"), X, Y, {}, "finds no curvature"),
@@ -461,19 +462,19 @@ class Two(Linear):
             X,
             Y,
             {},
-            "full gradients go back through the chain, and the energy has no second derivative",
+            "full gradients go back through the chain, but the energy has no second derivative",
         ),
         (defended(), X, Y, {"verify": 3}, "at least the 4 replicas"),
         (defended(), X, Y, {"replicas": 0}, "replicas must be at least 1"),
-        (defended(), X, Y, {"steps": -1}, "steps of at least 0"),
-        (defended(), X, Y, {"steps": 2.5}, "steps of an attack must be a whole number, got 2.5"),
-        (defended(), X, Y, {"verify": "16"}, "verify of an attack must be a whole number, got '16'"),
-        (defended(), X, Y, {"group": 2.0}, "group of an attack must be a whole number, got 2.0"),
-        (defended(), X, Y, {"step_size": "2/255"}, "the step_size of an attack is a number .* got '2/255'"),
+        (defended(), X, Y, {"steps": -1}, "attack steps must be at least 0, got -1"),
+        (defended(), X, Y, {"steps": 2.5}, "steps of an attack must be an integer, got 2.5"),
+        (defended(), X, Y, {"verify": "16"}, "verify of an attack must be an integer, got '16'"),
+        (defended(), X, Y, {"group": 2.0}, "group of an attack must be an integer, got 2.0"),
+        (defended(), X, Y, {"step_size": "2/255"}, "step_size of an attack must be a number .* got '2/255'"),
         (defended(), X, Y, {"threat": "linf"}, "such as linf:8/255"),
-        (defended(), X, Y, {"threat": 8 / 255}, "a threat is a Threat or its text, such as 'linf:8/255', got 0.03"),
+        (defended(), X, Y, {"threat": 8 / 255}, "a threat must be a Threat or text such as 'linf:8/255', got 0.03"),
         (defended(), X, Y, {"step_size": 0.0}, "step_size of an attack must be above 0"),
-        (defended(), X, Y, {"step_size": 2.0}, "step_size 2 leads across the whole ball of linf:0.1; .* give 2/255"),
+        (defended(), X, Y, {"step_size": 2.0}, "step_size 2 .* linf:0.1; .* give 2/255"),
         (defended(), X, Y, {"threat": Threat("l2", 128)}, "radius 128 of an l2 threat: .* at most 4 apart"),
         (Two(), X, Y, {"loss": "dlr"}, "the dlr loss needs at least 3 classes"),
         (defended(), X, Y, {"evaluations": 0}, "evaluations must be at least 1"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks.small import Linear, images
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.sampling.energy import gaussian
 
 RADIUS = 0.13  # in pixels of [0, 1]

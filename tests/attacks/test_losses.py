@@ -49,7 +49,7 @@ def test_all_grow_as_the_right_logit_falls(loss: object) -> None:
 
 
 def test_mistakes() -> None:
-    with pytest.raises(BadInput, match="at least 3 classes, got 2; use margin"):
+    with pytest.raises(BadInput, match="at least 3 classes, got 2; use the margin loss"):
         dlr(torch.zeros(1, 2), torch.tensor([0]))
     with pytest.raises(BadInput, match="unknown loss 'marigin'; did you mean 'margin'"):
         find("marigin")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ebmlife.attacks import Record, Share, Tally, plot_langevin_steps, table
-from ebmlife.attacks.record import NONE
+from ebmlife.attacks.tally import NONE
 from ebmlife.errors import BadInput
 
 

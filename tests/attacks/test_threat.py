@@ -82,7 +82,7 @@ def test_text(text: str, norm: str, radius: float, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("linf:8", "of 255 levels give 8/255"),
+        ("linf:8", "of 255 levels, give 8/255"),
         ("l3:0.1", "unknown norm 'l3'"),
         ("linf", "such as linf:8/255"),
         ("linf:x", "'x' is not a number"),
@@ -105,6 +105,6 @@ def test_an_l2_radius_may_be_large() -> None:
 
 @pytest.mark.parametrize("radius", ["8/255", None, [0.1]])
 def test_a_radius_is_a_number(radius: Any) -> None:
-    with pytest.raises(BadInput, match=r"the radius of a threat is a number, got .*; Threat.parse reads text") as error:
+    with pytest.raises(BadInput, match=r"the radius of a threat must be a number, got .*; Threat.parse") as error:
         Threat("linf", radius)
     assert "\n" not in str(error.value)

@@ -208,7 +208,7 @@ def test_an_image_that_is_dropped_ends_purified(opened: Open, live: str) -> None
     drop(page, encoded(Image.new("L", (20, 16), color=130)))  # just above the middle grey: bright
     page.locator("#steps").fill("3")
     page.get_by_role("button", name="Attack and purify").click()
-    said = "the classifier alone is fooled: it sees dark, not bright; the defence sees bright."
+    said = "the classifier alone is fooled: it sees dark, not bright; the defense sees bright."
     api.expect(page.locator("#trial-state")).to_have_text(f"Finished. After the attack {said}", timeout=60_000)
     assert page.evaluate("document.querySelector('#stage-purified img').naturalWidth") == 8
     assert "bright" in page.locator("#stage-purified figcaption").inner_text()

@@ -37,8 +37,8 @@ def _changed(folder: Path, **settings: object) -> None:
 
 def test_records_of_other_weights_than_the_newest_are_named_and_not_shown(run: Path) -> None:
     folder = run / "attacks" / NAME
-    masking.keep(folder, "bpda-k1", [masking.Check("x", True, "1")])
-    masking.keep(folder, "bpda-k2", [masking.Check("x", True, "2")])
+    masking.save(folder, "bpda-k1", [masking.Check("x", True, "1")])
+    masking.save(folder, "bpda-k2", [masking.Check("x", True, "2")])
     (attack,) = robustness.read(run)
     assert attack.left_out == []
     assert [line for line in attack.masking.splitlines() if line.startswith("masking")] == [

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ebmlife.defense.purifier import DefendedClassifier
+from ebmlife.defense import DefendedClassifier
 from ebmlife.report import trial
 from ebmlife.report.trial import Defence, Trial
 from ebmlife.report.uploads import Wish
@@ -54,7 +54,7 @@ def test_a_trial_ends_with_all_three_images_and_what_was_seen_in_them() -> None:
     assert [(it["name"], it["right"]) for it in state["attacked"]["said"]] == [("dark", False)]
     assert [(it["name"], it["right"]) for it in state["purified"]["said"]] == [("bright", True)]
     assert state["said"] == (
-        "Finished. After the attack the classifier alone is fooled: it sees dark, not bright; the defence sees bright."
+        "Finished. After the attack the classifier alone is fooled: it sees dark, not bright; the defense sees bright."
     )
     assert [frame["step"] for frame in state["frames"]][-1] == WISH.langevin
     assert state["purified"]["image"] == state["frames"][-1]["image"]

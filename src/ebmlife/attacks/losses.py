@@ -1,4 +1,5 @@
-"""What an attack drives up: losses (B,) of averaged logits (B, classes)."""
+"""Losses (B,) of averaged logits (B, classes), which attacks maximize. A new one needs a function, and a line in the
+table `LOSSES`."""
 
 from collections.abc import Callable
 from math import exp
@@ -10,14 +11,18 @@ from torch.nn import functional as F
 from ebmlife.errors import BadInput, nearest
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-_FLAT = -40.0  # float32 holds what a classifier makes of e^-40; the slope e^-103 itself would be 0 there
+_FLAT = -40.0  # gradients of size e^-40 pass a classifier in float32; those of size e^-103 would become 0
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """log(1 + e^d), d being the logsumexp of the other logits minus the right one, in float64.
+    """Returns log(1 + e^d), with d the logsumexp of the other logits minus the logit of y, in float64.
 
-    So written, a confident classifier leaves a slope, where p_y - 1 rounds to 0. Below d = -40 the slope keeps its
-    direction and is taken for e^-40: the steps of an attack have a length of their own.
+    This form keeps a gradient for a confident classifier, where p_y - 1 would round to 0. Below d = -40 the gradient
+    keeps its direction and has the size e^-40: the length of an attack step does not depend on it.
+
+    Args:
+        logits: Logits (B, classes).
+        y: Labels (B,).
     """
     wide = logits.double()
     others = wide.scatter(1, y[:, None], float("-inf")).logsumexp(1)
@@ -27,15 +32,27 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:
-    """max over k != y of z_k, minus z_y: above 0 where the prediction is wrong."""
-    right = logits.gather(1, y[:, None]).squeeze(1)
-    return logits.scatter(1, y[:, None], float("-inf")).amax(1) - right
+    """Returns max over k != y of z_k, minus z_y: above 0 where the prediction is wrong.
+
+    Args:
+        logits: Logits z (B, classes).
+        y: Labels (B,).
+    """
+    correct = logits.gather(1, y[:, None]).squeeze(1)
+    return logits.scatter(1, y[:, None], float("-inf")).amax(1) - correct
 
 
 def dlr(logits: Tensor, y: Tensor) -> Tensor:
-    """The margin divided by the distance of the largest and the third largest logit: no scale of logits hides it."""
+    """Returns the margin divided by the difference of the largest and the third largest logit.
+
+    The scale of the logits does not change it.
+
+    Args:
+        logits: Logits (B, classes), of at least 3 classes.
+        y: Labels (B,).
+    """
     if logits.shape[1] < 3:
-        raise BadInput(f"the dlr loss needs at least 3 classes, got {logits.shape[1]}; use margin")
+        raise BadInput(f"the dlr loss needs at least 3 classes, got {logits.shape[1]}; use the margin loss")
     first, _, third = logits.topk(3, dim=1).values.unbind(1)
     return margin(logits, y) / (first - third + 1e-12)
 
@@ -44,7 +61,7 @@ LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "margin": margin, "dl
 
 
 def name(loss: str | Loss) -> str:
-    """What a record calls it."""
+    """Returns the name of the loss in a record."""
     if isinstance(loss, str):
         return loss
     if any(loss is known for known in LOSSES.values()):
@@ -54,6 +71,7 @@ def name(loss: str | Loss) -> str:
 
 
 def find(loss: str | Loss) -> Loss:
+    """Returns the loss of that name, or the function itself."""
     if not isinstance(loss, str):
         return loss
     if loss not in LOSSES:

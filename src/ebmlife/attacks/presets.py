@@ -1,6 +1,6 @@
-"""The paper's attacks by name, from its table "Defense Evaluation" and the high-power table of its appendix C.
+"""The attacks of the paper by name, from its table "Defense Evaluation" and the high-power table of its appendix C.
 
-The size of Langevin's steps belongs to the energy and comes from its recipe.
+They do not set the Langevin step size: it belongs to the energy and comes from the recipe.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,23 @@ from ebmlife.errors import BadInput, nearest
 
 @dataclass(frozen=True)
 class Preset:
+    """The settings of an attack in the paper.
+
+    Attributes:
+        threat: The perturbations that the attacker may choose.
+        steps: Number of attack steps.
+        step_size: Length of an attack step, in pixels of [0, 1].
+        replicas: Purifications that each prediction of the attack averages (H_adv).
+        verify: Purifications that a verification averages (H_def).
+        langevin_steps: Langevin steps of the defense.
+        images: Number of attacked images.
+    """
+
     threat: Threat
     steps: int
-    step_size: float  # of the attack, in pixels of [0, 1]
-    replicas: int  # H_adv
-    verify: int  # H_def
+    step_size: float
+    replicas: int
+    verify: int
     langevin_steps: int
     images: int
 
@@ -52,6 +64,14 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
+    """Returns the preset of that name.
+
+    Args:
+        name: A name in `PRESETS`.
+
+    Raises:
+        BadInput: There is no preset of that name.
+    """
     if name not in PRESETS:
         raise BadInput(f"unknown preset {name!r}{nearest(name, PRESETS)}")
     return PRESETS[name]

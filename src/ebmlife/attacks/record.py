@@ -1,4 +1,4 @@
-"""What an attack left behind: every prediction, the adversaries, and the accuracies that follow from them."""
+"""The record of a finished attack: its accuracies, tables, plots and example images."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -6,138 +6,77 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ebmlife.attacks.shares import Share
-from ebmlife.distributed import Ranks
+from ebmlife.attacks.tally import NONE, Share, Tally
+from ebmlife.defense.defended import DefendedClassifier
 from ebmlife.errors import BadInput
-from ebmlife.storage import checkpoint, contents
+from ebmlife.plots import pictures
+from ebmlife.storage import checkpoint, contents, regular
+from ebmlife.storage.atomic import atomic_write
 
-_ATTACKED = ("images", "threat", "radius")
-_WALKED = ("model", "langevin_step_size", "langevin_clip", "average")
+_COMPARED = ("images", "threat", "radius")
+_COMPARED_OF_DEFENSES = ("model", "langevin_step_size", "langevin_clip", "average")
 EVALUATED_ON = "evaluated_on"  # describes the images, which `images` is the fingerprint of
-NONE = -1  # in place of a prediction that was not made, or of a step that did not come
-
-
-@dataclass
-class Tally:
-    """The predictions of an attack on n images; step j is the adversary X_j after j gradient steps."""
-
-    ids: Tensor  # (n,): rows of the data set, which name each image's random draws
-    labels: Tensor  # (n,)
-    natural: Tensor  # (n,): predicted for the natural image, by the larger draw
-    attacked: Tensor  # (n, steps + 1): predicted for X_j with the attack's replicas
-    verified: Tensor  # (n, steps + 1): predicted anew by the larger draw where the first was wrong
-    broken_at: Tensor  # (n,): the first step whose break was verified
-    final: Tensor  # (n, evaluations): predicted for the last adversary by further draws of the larger size
-    logits: Tensor  # (n, classes): summed over those draws
-    adversaries: Tensor  # (n, C, H, W): the one that broke the image, or the last; the natural image if that was enough
-    gradients: int = 0  # gradients of single images, each averaged over replicas
-    image_steps: int = 0  # Langevin steps of single chains, those of gradients included
-
-    @classmethod
-    def blank(cls, ids: Tensor, labels: Tensor, x: Tensor, *, steps: int, evaluations: int) -> Self:
-        n = len(labels)
-        return cls(
-            ids=ids,
-            labels=labels,
-            natural=_none(n),
-            attacked=_none(n, steps + 1),
-            verified=_none(n, steps + 1),
-            broken_at=_none(n),
-            final=_none(n, evaluations),
-            logits=torch.zeros(n, 0),
-            adversaries=x.clone(),
-        )
-
-    @classmethod
-    def restored(cls, saved: Any, origin: Path, blank: "Tally | None" = None) -> Self:
-        """What was saved of a tally, compared with a blank one of the same images, or with itself where none is known.
-
-        BadInput, naming its `origin`, where names, shapes, dtypes or ranges are wrong.
-        """
-        tally = contents.restored(str(origin), lambda: cls(**saved))
-        like = contents.restored(str(origin), lambda: blank or _alike(tally)).state_dict()
-        logits = tally.logits if isinstance(tally.logits, Tensor) and tally.logits.ndim == 2 else torch.zeros(0, 0)
-        like["logits"] = torch.zeros(len(like["labels"]), logits.shape[1])
-        said = contents.mismatch(saved, like) or contents.not_finite(tally.state_dict())
-        if said is None and blank is not None:
-            same = torch.equal(tally.ids, blank.ids) and torch.equal(tally.labels, blank.labels)
-            said = None if same else "it is of other images"
-        if said is None:
-            said = _out_of_range(tally, classes=logits.shape[1])
-        if said is not None:
-            raise BadInput(f"{origin} cannot be used: {said}")
-        return tally
-
-    @classmethod
-    def joined(cls, tallies: Sequence["Tally"]) -> Self:
-        columns = {field.name: [getattr(tally, field.name) for tally in tallies] for field in fields(cls)}
-        joined: dict[str, Any] = {
-            name: torch.cat(column) if isinstance(column[0], Tensor) else sum(column)
-            for name, column in columns.items()
-        }
-        return cls(**joined)
-
-    @classmethod
-    def gathered(cls, tallies: Sequence["Tally"], ranks: Ranks) -> Self:
-        """Those of all ranks, in their order, joined; a rank may have none."""
-        mine = cls.joined(tallies).state_dict() if tallies else {}
-        sent = {name: torch.as_tensor(value) for name, value in mine.items()}  # counts too
-        received = [part for part in ranks.gather(sent) if part]
-        return cls.joined([cls(**{n: v if v.ndim else int(v) for n, v in part.items()}) for part in received])  # type: ignore[arg-type]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def standing(self) -> Tensor:
-        """Rows that were right at first and are not broken yet."""
-        return ((self.natural == self.labels) & (self.broken_at == NONE)).nonzero().squeeze(1)
 
 
 @dataclass(frozen=True)
 class Record:
-    """A finished attack. Its accuracies are four different things and never one."""
+    """A finished attack, with four accuracies under attack that answer different questions.
+
+    Attributes:
+        settings: The `AttackConfig` and the settings of the defense, as plain values, with fingerprints of the model
+            and the images.
+        tally: Every prediction, and the adversaries.
+    """
 
     settings: dict[str, Any]
     tally: Tally
 
     @property
     def natural(self) -> Share:
-        """Of the defended classifier on natural images."""
-        return _share(self._at_first)
+        """Accuracy of the defended classifier on natural images."""
+        return _share(self._natural_correct)
 
     @property
-    def _at_first(self) -> Tensor:
+    def _natural_correct(self) -> Tensor:
         return self.tally.natural == self.tally.labels
 
     @property
     def verified(self) -> Share:
-        """The paper's: images for which no step's break was confirmed by the second, larger draw."""
+        """The paper's accuracy: images that no attack step broke, as verified by the second, larger draw."""
         return self.by_step()[self.tally.attacked.shape[1] - 1]
 
     @property
     def final(self) -> Share:
-        """Of one evaluation of the last adversaries. An image that was wrong at first is broken, here and below."""
-        return _share(self._at_first & (self.tally.final[:, 0] == self.tally.labels))
+        """Accuracy of one final evaluation of the last adversaries.
+
+        An image whose natural version is misclassified counts as broken, here and in `averaged` and `worst`.
+        """
+        return _share(self._natural_correct & (self.tally.final[:, 0] == self.tally.labels))
 
     @property
     def averaged(self) -> Share:
-        """Of the prediction from all final evaluations' logits averaged."""
-        return _share(self._at_first & (self.tally.logits.argmax(1) == self.tally.labels))
+        """Accuracy of the logits averaged over all final evaluations."""
+        return _share(self._natural_correct & (self.tally.logits.argmax(1) == self.tally.labels))
 
     @property
     def worst(self) -> Share:
-        """Of images that every one of the final evaluations gets right."""
-        return _share(self._at_first & (self.tally.final == self.tally.labels[:, None]).all(1))
+        """Share of the images that every final evaluation classifies correctly."""
+        return _share(self._natural_correct & (self.tally.final == self.tally.labels[:, None]).all(1))
 
     def by_step(self) -> dict[int, Share]:
-        """Verified accuracy after each step: right at first, and not broken up to there."""
+        """Returns the verified accuracy after each attack step."""
         at = self.tally.broken_at
-        return {j: _share(self._at_first & ((at == NONE) | (at > j))) for j in range(self.tally.attacked.shape[1])}
+        steps = range(self.tally.attacked.shape[1])
+        return {j: _share(self._natural_correct & ((at == NONE) | (at > j))) for j in steps}
 
     @property
     def accuracies(self) -> dict[str, Share]:
+        """All accuracies, by the name of their column in the table."""
         n = self.tally.final.shape[1]
         return {
             "natural": self.natural,
@@ -149,54 +88,123 @@ class Record:
 
     @property
     def known_noise(self) -> bool:
-        """Whether attacker and evaluations had one draw, of the attack's replicas: its accuracies are of that draw."""
+        """Whether attacker and evaluations shared one draw of the noise: the accuracies hold for that draw only."""
         return str(self.settings["gradient"]).startswith("fixed")
 
     @property
     def cost(self) -> dict[str, int]:
+        """The number of gradients, and of Langevin steps of single chains."""
         return {"gradients": self.tally.gradients, "langevin_image_steps": self.tally.image_steps}
 
     def summary(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Returns accuracies, cost and settings as plain values for JSON."""
         shares = {name: {"value": share.value, "interval": share.interval} for name, share in self.accuracies.items()}
         return {"images": len(self.tally.labels), "accuracies": shares, "cost": self.cost, "settings": self.settings}
 
     def save(self, folder: Path) -> None:
-        """manifest.json with the summary, state.json and tensors.safetensors with every prediction."""
+        """Writes manifest.json with the summary, and state.json and tensors.safetensors with every prediction."""
         state = {"settings": self.settings, "tally": self.tally.state_dict()}
         checkpoint.save(folder, state, about={"summary": self.summary()})
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """From the folder of an attack, or from `record` in it."""
+        """Loads a record.
+
+        Args:
+            folder: The folder of an attack, or `record` in it.
+
+        Raises:
+            BadInput: The folder holds no record, or it is damaged.
+        """
         inner = Path(folder) / "record"
         place = inner if inner.is_dir() else Path(folder)
         state, _ = checkpoint.load(place)
         tally = Tally.restored(state.get("tally"), place)
         settings = contents.restored(str(place), lambda: contents.part(state, "settings"))
-        said = _missing(settings)
-        if said is not None:
-            raise BadInput(f"{place} cannot be used: {said}")
+        problem = _missing(settings)
+        if problem is not None:
+            raise BadInput(f"{place} cannot be used: {problem}")
         return cls(settings, tally)
 
     def __str__(self) -> str:
         return table({self.settings["gradient"]: self})
 
 
+@dataclass(frozen=True)
+class Examples:
+    """Some images before and after attack and purification, with their predictions."""
+
+    labels: Tensor  # (n,)
+    natural: Tensor  # (n, C, H, W)
+    attacked: Tensor
+    natural_purified: Tensor  # the end of one chain from each image
+    attacked_purified: Tensor
+    natural_bare: Tensor  # (n,): predicted without the defense
+    attacked_bare: Tensor
+    natural_defended: Tensor  # (n,): predicted by the defense, as in the record
+    attacked_defended: Tensor
+
+    @classmethod
+    def of(cls, record: Record, robust: DefendedClassifier, x: Tensor, *, seeds: Sequence[int]) -> Self:
+        """Returns the first images of an attack.
+
+        Args:
+            record: The finished attack.
+            robust: The model that was attacked.
+            x: The natural images of the attack.
+            seeds: A seed for the purification of each example.
+        """
+        n, tally = len(seeds), record.tally
+        natural, attacked = x[:n], tally.adversaries[:n].to(x.device)
+        return cls(
+            labels=tally.labels[:n],
+            natural=natural.cpu(),
+            attacked=attacked.cpu(),
+            natural_purified=robust.purifier(natural, seeds=seeds).cpu(),
+            attacked_purified=robust.purifier(attacked, seeds=seeds).cpu(),
+            natural_bare=robust.classify(natural).argmax(1).cpu(),
+            attacked_bare=robust.classify(attacked).argmax(1).cpu(),
+            natural_defended=tally.natural[:n],
+            attacked_defended=tally.final[:n, 0],
+        )
+
+    @property
+    def rows(self) -> Tensor:
+        """The images (4 n, C, H, W): natural, attacked, and both of them purified."""
+        return torch.cat([self.natural, self.attacked, self.natural_purified, self.attacked_purified])
+
+    def save(self, file: Path) -> None:
+        with atomic_write(file) as unfinished:
+            save_file({field.name: getattr(self, field.name).contiguous() for field in fields(self)}, unfinished)
+
+    @classmethod
+    def load(cls, file: Path) -> Self:
+        try:
+            return cls(**load_file(regular.check(file)))
+        except (OSError, TypeError, SafetensorError) as error:
+            raise BadInput(f"{file} cannot be read as examples of an attack: {error}") from error
+
+
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Which of the named settings differ, and how; "" if none does."""
+    """Returns which of the named settings differ, and how; "" if none differs."""
     changed = [name for name in sorted(names) if before.get(name) != after.get(name)]
     return "; ".join(f"{name}: {before.get(name)} -> {after.get(name)}" for name in changed)
 
 
-def apart(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """How one attack's images, threat and defence differ from those of another, which is of a defence; "" if one table
-    may hold both. Where no Langevin step was taken, the energy is of no account."""
-    return differences(before, after, (*_ATTACKED, *(_WALKED if before["langevin_steps"] else ())))
+def incomparable(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Returns why two attacks do not fit into one table: differences in images, threat or defense; "" if they do.
+
+    `after` are the settings of an attack on a defense. If `before` takes no Langevin step, its energy is not compared.
+    """
+    return differences(before, after, (*_COMPARED, *(_COMPARED_OF_DEFENSES if before["langevin_steps"] else ())))
 
 
 def table(records: dict[str, Record]) -> str:
-    """One line for each record: accuracies with their intervals, and the cost. Below, what is to be noted of some."""
+    """Returns a text table with the accuracies, their intervals and the cost of each record, and notes below it.
+
+    Args:
+        records: The records by the names of their rows.
+    """
     first = next(iter(records.values()))
     rows = [["", *first.accuracies, "gradients", "Langevin image-steps"]]
     for name, record in records.items():
@@ -208,36 +216,49 @@ def table(records: dict[str, Record]) -> str:
 
 
 def notes(settings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Each once, as a line."""
-    return [f"note: {said}" for said in dict.fromkeys(named["note"] for named in settings if "note" in named)]
+    """Returns the notes in the settings, each of them once, as lines."""
+    return [f"note: {note}" for note in dict.fromkeys(each["note"] for each in settings if "note" in each)]
+
+
+def plot_steps(records: dict[str, Record]) -> Image.Image:
+    """Plots the verified accuracy over the attack steps.
+
+    Args:
+        records: The records by the names of their lines.
+    """
+    lines = {name: {j: share.value for j, share in record.by_step().items()} for name, record in records.items()}
+    return pictures.curves(lines, title=_title(list(records.values())), x="attack step", y="verified accuracy")
+
+
+def plot_langevin_steps(records: Sequence[Record]) -> Image.Image | None:
+    """Plots natural and verified accuracy against the Langevin steps of the defense (Figure lang_sweep).
+
+    Args:
+        records: Attacks on defenses with different numbers of steps.
+
+    Returns:
+        The plot, or None if all defenses have the same number of steps.
+    """
+    lines: dict[str, dict[int, float]] = {"natural": {}}
+    for record in sorted(records, key=lambda record: int(record.settings["langevin_steps"])):
+        k = record.settings["langevin_steps"]
+        if k not in lines["natural"] or not record.known_noise:
+            lines["natural"][k] = record.natural.value
+        lines.setdefault(record.settings["gradient"], {})[k] = record.verified.value
+    if len(lines["natural"]) < 2:
+        return None
+    return pictures.curves(lines, title=_title(records), x="Langevin steps", y="accuracy")
+
+
+def _title(records: Sequence[Record]) -> str:
+    threats = dict.fromkeys(record.settings["threat"] for record in records)
+    return f"{len(records[0].tally.labels)} images under {', '.join(threats)}"
 
 
 def _missing(settings: dict[str, Any]) -> str | None:
-    kinds = {"gradient": "", "threat": "", "radius": 0.0, "langevin_steps": 0}  # what tables and pages are made of
-    return contents.mismatch({name: settings.get(name) for name in kinds}, kinds, "settings")
-
-
-def _alike(tally: Tally) -> Tally:
-    """A blank tally of as many images, steps and evaluations."""
-    steps, evaluations = tally.attacked.shape[1] - 1, tally.final.shape[1]
-    rows = torch.zeros(len(tally.labels), dtype=torch.int64)
-    images = torch.zeros(len(rows), *tally.adversaries.shape[1:])
-    return Tally.blank(rows, rows, images, steps=steps, evaluations=evaluations)
-
-
-def _out_of_range(tally: Tally, *, classes: int) -> str | None:
-    """Which predictions are of no class, or which break is at no step."""
-    most = classes or 2**31  # before the last evaluations the number of classes is not known
-    limits = dict.fromkeys(("natural", "attacked", "verified", "final"), most) | {"broken_at": tally.attacked.shape[1]}
-    for name, limit in limits.items():
-        values = getattr(tally, name)
-        if values.numel() and not (values.min() >= NONE and values.max() < limit):
-            return f"{name} is out of range"
-    return None
-
-
-def _none(*shape: int) -> Tensor:
-    return torch.full(shape, NONE)
+    """Returns which of the settings that tables and reports need is missing or has the wrong type, or None."""
+    needed = {"gradient": "", "threat": "", "radius": 0.0, "langevin_steps": 0}
+    return contents.mismatch({name: settings.get(name) for name in needed}, needed, "settings")
 
 
 def _share(right: Tensor) -> Share:

@@ -1,4 +1,4 @@
-"""What an attacker may do to an image, and the steps of projected gradient ascent under it."""
+"""Threats: the perturbations that an attacker may choose, and projected steps within them."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,32 +15,47 @@ _NORMS = ("linf", "l2")
 
 @dataclass(frozen=True)
 class Threat:
-    """Images within `radius` of the natural one, in pixels of [0, 1], and inside the image cube.
+    """All images within `radius` of the natural one, inside the image cube.
 
-    Tensors are in [-1, 1]: lengths double on their way in, here and nowhere else.
+    Radii and step sizes are in pixels of [0, 1] and tensors in [-1, 1]: the factor of 2 is applied here only.
+
+    Args:
+        norm: "linf" or "l2".
+        radius: Radius of the ball in pixels of [0, 1] (epsilon in the paper).
+
+    Raises:
+        BadInput: The norm is unknown, or the radius is out of range.
     """
 
     norm: Norm
-    radius: float  # epsilon in the paper
+    radius: float
 
     def __post_init__(self) -> None:
         if self.norm not in _NORMS:
             raise BadInput(f"unknown norm {self.norm!r} of a threat{nearest(str(self.norm), _NORMS)}")
         if not isinstance(self.radius, int | float):
             raise BadInput(
-                f"the radius of a threat is a number, got {self.radius!r}; Threat.parse reads text such as 'linf:8/255'"
+                f"the radius of a threat must be a number, got {self.radius!r}; "
+                "Threat.parse takes text such as 'linf:8/255'"
             )
         if not 0 < self.radius < float("inf"):
             raise BadInput(f"the radius of a threat must be above 0 and finite, got {self.radius}")
         if self.norm == "linf" and self.radius > 1:
             raise BadInput(
-                f"radius {self.radius:g} of an linf threat: it is in pixels of [0, 1] and at most 1; "
-                f"of 255 levels give {self.radius:g}/255"
+                f"the radius of an linf threat is in pixels of [0, 1] and at most 1, got {self.radius:g}; "
+                f"for {self.radius:g} of 255 levels, give {self.radius:g}/255"
             )
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """'linf:8/255' or 'l2:0.5'."""
+        """Reads a threat from text.
+
+        Args:
+            text: A norm and a radius, such as "linf:8/255" or "l2:0.5".
+
+        Raises:
+            BadInput: The text is not of this form, or the values are out of range.
+        """
         norm, colon, radius = text.partition(":")
         if not colon:
             raise BadInput(f"threat {text!r}: expected a norm and a radius, such as linf:8/255 or l2:0.5")
@@ -48,9 +63,9 @@ class Threat:
 
     @classmethod
     def of(cls, threat: "Threat | str") -> "Threat":
-        """A threat as it is, or from its text."""
+        """Returns the threat itself, or reads it from text."""
         if not isinstance(threat, Threat | str):
-            raise BadInput(f"a threat is a Threat or its text, such as 'linf:8/255', got {threat!r}")
+            raise BadInput(f"a threat must be a Threat or text such as 'linf:8/255', got {threat!r}")
         return cls.parse(threat) if isinstance(threat, str) else threat
 
     def __str__(self) -> str:
@@ -59,7 +74,7 @@ class Threat:
         return f"{self.norm}:{round(levels)}/255" if whole else f"{self.norm}:{self.radius:g}"
 
     def start(self, origin: Tensor, *, rng: torch.Generator) -> Tensor:
-        """One image, uniform in the ball around its origin (C, H, W), then clamped to the cube."""
+        """Returns one image, drawn uniformly from the ball around its origin (C, H, W) and clamped to the cube."""
         if self.norm == "linf":
             offset = 2 * torch.rand(origin.shape, generator=rng, device=origin.device) - 1
         else:
@@ -69,17 +84,19 @@ class Threat:
         return self.inside(origin + 2 * self.radius * offset, origin)
 
     def step(self, x: Tensor, grad: Tensor, origin: Tensor, *, size: float) -> Tensor:
-        """Up the slope by `size` (in pixels of [0, 1]), back into the ball around the origins, into the cube."""
+        """Returns x after a step of length `size` (in pixels of [0, 1]) along the gradient and the projection."""
         if self.norm == "linf":
             direction = grad.sign()
         else:
-            grad = grad / grad.abs().amax((-3, -2, -1), keepdim=True).clamp_min(1e-38)  # squares of small ones are 0
+            grad = grad / grad.abs().amax((-3, -2, -1), keepdim=True).clamp_min(
+                1e-38
+            )  # squares of small values would be 0
             lengths = _lengths(grad)
             direction = torch.where(lengths > 0, grad / lengths, grad)
         return self.inside(x + 2 * size * direction, origin)
 
     def inside(self, x: Tensor, origin: Tensor) -> Tensor:
-        """The nearest images in the ball, clamped to the cube, which leads no image out of the ball again."""
+        """Returns the nearest images in the ball, clamped to the cube. Clamping keeps them inside the ball."""
         offset, radius = x - origin, 2 * self.radius
         if self.norm == "linf":
             offset = offset.clamp(-radius, radius)
@@ -89,7 +106,7 @@ class Threat:
 
 
 def length(text: str) -> float:
-    """'8/255' or '0.03'."""
+    """Reads a length from text, such as "8/255" or "0.03"."""
     try:
         return float(Fraction(text.strip())) if "/" in text else float(text)
     except (ValueError, ZeroDivisionError, OverflowError) as error:
@@ -97,5 +114,5 @@ def length(text: str) -> float:
 
 
 def _lengths(x: Tensor) -> Tensor:
-    """L2 norms over the image, of shape (..., 1, 1, 1)."""
+    """Returns the L2 norms of the images, of shape (..., 1, 1, 1)."""
     return x.square().sum((-3, -2, -1), keepdim=True).sqrt()

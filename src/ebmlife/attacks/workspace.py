@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ebmlife.attacks.record import EVALUATED_ON, Record, Tally, differences
+from ebmlife.attacks.record import EVALUATED_ON, Record, differences
+from ebmlife.attacks.tally import Tally
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.storage import checkpoint

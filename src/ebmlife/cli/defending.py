@@ -1,4 +1,4 @@
-"""`ebmlife purify`, and what it shares with `ebmlife attack`."""
+"""`ebmlife purify`, and the options that it shares with `ebmlife attack`."""
 
 import argparse
 import json
@@ -15,39 +15,43 @@ from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.data import images
 from ebmlife.data.dataset import from_bytes
 from ebmlife.data.folders import decode
-from ebmlife.defense.purifier import Purifier
 from ebmlife.errors import BadInput, shown
 from ebmlife.plots import pictures
 from ebmlife.runs import build, locate
 from ebmlife.runs.model import Model
 from ebmlife.sampling import fingerprint
+from ebmlife.sampling.purifier import Purifier
 from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage import checkpoint
 from ebmlife.storage.atomic import atomic_write, can_be_made
 
-_STRIP = 16  # images of a strip
-_IMAGES = 16  # of a data set, where no number is asked for
+_STRIP = 16  # most images in strip.png
+_IMAGES = 16  # purified where FILES and --n are missing
 
 
 def register(command: Command) -> None:
-    purify = command("purify", _purify, "clean images by Langevin steps on a run's energy", fields="data")
-    purify.add_argument("folder", type=Path, metavar="RUN")
-    purify.add_argument("files", type=Path, nargs="*", metavar="FILES")
-    purify.add_argument("--out", type=Path, required=True, help="a new folder for the cleaned images")
-    purify.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
+    purify = command("purify", _purify, "purify images by Langevin steps on the energy of a run", fields="data")
+    purify.add_argument("folder", type=Path, metavar="RUN", help="The run whose energy purifies.")
+    purify.add_argument("files", type=Path, nargs="*", metavar="FILES", help="Image files to purify.")
+    purify.add_argument("--out", type=Path, required=True, help="A new folder for the purified images.")
     purify.add_argument(
-        "--strip", action="store_true", help=f"strip.png too: the first {_STRIP} images, a row for each, growing old"
+        "--steps", type=int, help="Number of Langevin steps (default: the sampling_steps of the recipe)."
     )
-    purify.add_argument("--n", type=int, help=f"without FILES: images of the data (default: {_IMAGES})")
-    evaluated.declare(purify, default="test, where the data have one; asked for, it takes the place of FILES")
+    purify.add_argument(
+        "--strip",
+        action="store_true",
+        help=f"Also write strip.png: the states of the first {_STRIP} images along their chains, a row for each.",
+    )
+    purify.add_argument("--n", type=int, help=f"Number of images of the data set, without FILES (default: {_IMAGES}).")
+    evaluated.declare(purify, default="test, where the data have one; it takes the place of FILES")
     add_model_options(purify)
     add_weights_options(purify)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--update", type=int, help="the checkpoint; default: the newest")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=0, help="Seed of all random draws (default: %(default)s).")
+    parser.add_argument("--update", type=int, help="The checkpoint to load, by its update (default: the newest).")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or another PyTorch device.")
 
 
 def load_model(options: argparse.Namespace, *, averaged: bool = True) -> Model:
@@ -59,24 +63,14 @@ def load_model(options: argparse.Namespace, *, averaged: bool = True) -> Model:
         trust_code=options.trust,
     )
     if len(model.shape) != 3:
-        raise BadInput(f"{options.folder} is a model of states of shape {model.shape}; expected one of images")
+        raise BadInput(f"{options.folder} models states of shape {model.shape}; expected a model of images")
     return model
-
-
-def make_purifier(model: Model, steps: int | None, **options: Any) -> Purifier:
-    """As the model's recipe walks, for so many steps or as many as it samples with."""
-    if steps is None and not model.recipe.sampling_steps:
-        said = "say how many to purify with: --k of attack, --steps of purify"
-        raise BadInput(f"{model.recipe.name} is sampled without Langevin steps; {said}")
-    walk = model.recipe.langevin
-    settings: dict[str, Any] = {"step_size": walk.step_size, "clip": walk.clip} | options
-    return Purifier(model.energy, steps=model.recipe.sampling_steps if steps is None else steps, **settings)
 
 
 def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = load_model(options, averaged=not raw_weights(options))
-    purifier = make_purifier(model, options.steps)
-    names, x, about = _inputs(model, options, changes)
+    purifier = model.purifier(options.steps)
+    names, x, inputs = _inputs(model, options, changes)
     x = x.to(model.device)
     seeds = [derive_seed(options.seed, f"purify/{i}") for i in range(len(x))]
     purified = purifier(x, seeds=seeds)
@@ -87,12 +81,18 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
         if options.strip:
             _strip(purifier, x[:_STRIP], seeds[:_STRIP]).save(unfinished / "strip.png")
         at = checkpoint.choose(locate.find(options.folder, update=options.update), options.update)
-        told = {"recipe_hash": model.recipe.hash, "update": at, "steps": purifier.steps, "seed": options.seed, **about}
-        (unfinished / "purified.json").write_text(json.dumps(told, indent=1))
+        about = {
+            "recipe_hash": model.recipe.hash,
+            "update": at,
+            "steps": purifier.steps,
+            "seed": options.seed,
+            **inputs,
+        }
+        (unfinished / "purified.json").write_text(json.dumps(about, indent=1))
     print(f"{len(x)} images after {purifier.steps} Langevin steps: {shown(options.out)}")
     if options.strip:
         if len(x) > _STRIP:
-            print(f"note: the strip is of the first {_STRIP} images")
+            print(f"note: the strip shows the first {_STRIP} images only")
         print(f"strip at steps {', '.join(map(str, _marks(purifier.steps)))}: {shown(options.out / 'strip.png')}")
     return 0
 
@@ -100,7 +100,7 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _inputs(
     model: Model, options: argparse.Namespace, changes: dict[str, str]
 ) -> tuple[list[str], Tensor, dict[str, Any]]:
-    """Names of the cleaned images, the images, and what the record says of them."""
+    """Returns the names of the purified images, the images, and what purified.json says about them."""
     if evaluated.typed(options, changes) == bool(options.files):
         raise BadInput("purify takes image FILES, or images of a data set (--split test, --data.folder FOLDER)")
     if options.files:
@@ -118,7 +118,7 @@ def _inputs(
 
 
 def _names(files: Sequence[Path], out: Path) -> list[str]:
-    """The cleaned images' names, before any is cleaned."""
+    """Returns the file names of the purified images, checked before any of them is purified."""
     if out.exists():
         raise BadInput(f"--out {out} exists already; choose another name")
     can_be_made(out)
@@ -126,7 +126,9 @@ def _names(files: Sequence[Path], out: Path) -> list[str]:
     taken = {"strip.png"}
     for name in names:
         if name in taken:
-            raise BadInput(f"two pictures would be written as {out / name}; rename the image, or clean it apart")
+            raise BadInput(
+                f"two images would be written as {out / name}; rename one of them, or purify it in another folder"
+            )
         taken.add(name)
     return names
 
@@ -137,11 +139,11 @@ def _decoded(file: Path, model: Model) -> Tensor:
 
 
 def _note_sizes(files: Sequence[Path], size: int) -> None:
-    """Whoever cleans photographs gets small squares back, and should know why."""
+    """Notes that photographs are cropped and resized before they are purified."""
     others = sum(_size(file) != (size, size) for file in files)
     if others:
         of_model = f"{size}x{size}"
-        print(f"note: {others} of {len(files)} images are not {of_model}: cut to their centre square and resized to it")
+        print(f"note: {others} of {len(files)} images are not {of_model}: they are center-cropped and resized")
 
 
 def _size(file: Path) -> tuple[int, int]:
@@ -155,5 +157,5 @@ def _strip(purifier: Purifier, x: Tensor, seeds: Sequence[int]) -> Image:
 
 
 def _marks(steps: int, *, count: int = 10) -> list[int]:
-    """0, then whole numbers nearly evenly spaced in their logarithm, up to `steps`."""
+    """Returns 0 and integers up to `steps` that are nearly evenly spaced in their logarithm."""
     return sorted({0, *(round(steps ** (i / (count - 2))) for i in range(count - 1))}) if steps else [0]

@@ -1,5 +1,6 @@
 """Classifiers behind midrun Langevin chains, and gradients through those chains."""
 
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
+from ebmlife.defense.defended import DefendedClassifier
+from ebmlife.sampling.purifier import Purifier
 
 __all__ = ["DefendedClassifier", "Purifier"]

@@ -1,4 +1,4 @@
-"""The exact gradient through the Langevin loop, in memory of the order of the square root of its length."""
+"""The exact gradient through the Langevin loop, in memory that grows with the square root of its length."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +16,10 @@ Curvature = Callable[[Energy, Tensor, Tensor], Tensor]  # E, x, v -> H(x) v
 
 @dataclass(frozen=True)
 class PullInfo:
-    norms: Tensor  # (segments + 1, B): |v| of each chain from the chain's end (first) to its beginning (last)
-    stored: int  # most states that were held at once
+    """What `pull_back` measured."""
+
+    norms: Tensor  # (segments + 1, B): |v| of each chain, from its end (first row) to its beginning (last row)
+    stored: int  # the largest number of states in memory at once
 
 
 def pull_back(
@@ -31,12 +33,25 @@ def pull_back(
     clip: float | None = None,
     curved: Curvature = curvature,
 ) -> tuple[Tensor, PullInfo]:
-    """v^T dT/dx, T being `steps` Langevin steps from x under this noise: v <- v - (step_size**2 / 2) H(x_k) v,
+    """Returns v^T dT/dx, with T the Langevin chain from x under this noise: v <- v - (step_size**2 / 2) H(x_k) v,
     from the last step to the first.
 
-    The chain is walked once to keep every sqrt(steps)-th state, and each stretch once more, under the same noise, to
-    have its states (the same bits) while v passes through them. A gradient that grows or shrinks beyond what a float
-    holds keeps its direction: its largest part is taken for 2**100 then, or for 2**-120.
+    The chain is walked once, and every sqrt(steps)-th state is kept. Each segment is then walked again under the same
+    noise, which gives the same bits, and v passes through its states. A gradient that overflows or underflows keeps its
+    direction: its largest entry becomes 2**100 or 2**-120.
+
+    Args:
+        energy: The energy of the chain.
+        x: Where the chains start (B, ...).
+        v: The gradient at the end of the chains (B, ...).
+        steps: Number of Langevin steps.
+        step_size: Langevin step size.
+        noise: The noise of the chains, at its beginning.
+        clip: Longest drift of a step; None does not clip.
+        curved: The Hessian-vector product (energy, x, v) -> H(x) v.
+
+    Returns:
+        The gradient at x, and its norms along the chain.
     """
     length = isqrt(max(steps - 1, 0)) + 1
     counts = [min(length, steps - first) for first in range(0, steps, length)]
@@ -63,22 +78,22 @@ def pull_back(
 def _through_step(
     energy: Energy, x: Tensor, v: Tensor, *, step_size: float, clip: float | None, curved: Curvature
 ) -> Tensor:
-    """v^T dx'/dx of one step from x. Where `clip` shortens the slope s to length c, its derivative is
-    (c / |s|) (I - s s^T / |s|^2) H."""
+    """Returns v^T dx'/dx of one step from x. Where `clip` shortens the gradient g to length c, the derivative of the
+    gradient is (c / |g|) (I - g g^T / |g|^2) H."""
     pulled = v if clip is None else _through_clip(gradient(energy, x), v, longest=2 * clip / step_size**2)
     return v - step_size**2 / 2 * curved(energy, x, pulled)
 
 
 def _through_clip(grad: Tensor, v: Tensor, *, longest: float) -> Tensor:
-    s, flat = grad.flatten(1), v.flatten(1)
-    lengths = s.norm(dim=1, keepdim=True)
-    unit = s / lengths.clamp_min(torch.finfo(s.dtype).tiny)
+    g, flat = grad.flatten(1), v.flatten(1)
+    lengths = g.norm(dim=1, keepdim=True)
+    unit = g / lengths.clamp_min(torch.finfo(g.dtype).tiny)
     across = (flat - unit * (unit * flat).sum(1, keepdim=True)) * longest / lengths
     return torch.where(lengths > longest, across, flat).view_as(v)
 
 
 class _Recorded(nn.Module):
-    """An energy that keeps each state whose gradient the loop asks for."""
+    """An energy that records each state at which the loop evaluates its gradient."""
 
     def __init__(self, energy: Energy) -> None:
         super().__init__()
@@ -93,14 +108,14 @@ class _Recorded(nn.Module):
 def _states(
     energy: Energy, x: Tensor, *, steps: int, step_size: float, noise: PerImageNoise, clip: float | None
 ) -> list[Tensor]:
-    """The states x_0 .. x_(steps-1) of a walk, by the loop itself."""
+    """Returns the states x_0 .. x_(steps-1) of a chain, as the loop itself visits them."""
     recorded = _Recorded(energy)
     langevin(recorded, x, steps=steps, step_size=step_size, noise=noise, clip=clip)
     return recorded.states
 
 
 def _scaled(v: Tensor) -> tuple[Tensor, Tensor]:
-    """v divided by a power of two for each chain, which costs no bit of it, and the powers (B, 1, ...)."""
+    """Returns v divided by a power of two for each chain, without rounding, and the exponents (B, 1, ...)."""
     exponent = torch.frexp(v.flatten(1).abs().amax(1)).exponent.clamp(-120, 120).view(-1, *[1] * (v.ndim - 1))
     return torch.ldexp(v, -exponent), exponent
 

@@ -1,4 +1,4 @@
-"""How an attacker's gradient passes the defence: each mode brings v at the logits back to the attacked images."""
+"""How an attacker's gradient passes the defense: each mode brings v at the logits back to the attacked images."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,18 +18,19 @@ from ebmlife.sampling.rng import PerImageNoise
 
 @dataclass(frozen=True)
 class Passage:
-    """Chains on their way through the defence: from x by Langevin to `walked`, then into the classifier."""
+    """Chains through the defense: from x by Langevin steps to `walked`, and from there into the classifier."""
 
-    classifier: nn.Module  # with what follows it before the average, such as softmax
+    classifier: nn.Module  # with all that comes before the average, such as softmax
     energy: Energy
     steps: int
     step_size: float
     clip: float | None
     x: Tensor
     walked: Tensor
-    noise: PerImageNoise  # at the beginning of the walk
+    noise: PerImageNoise  # at the beginning of the chains
 
     def through_walk(self, v: Tensor, curved: Curvature) -> tuple[Tensor, PullInfo]:
+        """Returns v at the end of the chains brought back to x."""
         return pull_back(
             self.energy,
             self.x,
@@ -43,26 +44,28 @@ class Passage:
 
 
 class Gradient(Protocol):
+    """A mode: how v at the logits is brought back to the attacked images. `MODES` has them by name."""
+
     @property
     def name(self) -> str: ...
 
     @property
     def known_noise(self) -> bool:
-        """Whether the defence draws the same noise each time, and the attacker knows it."""
+        """Whether the defense draws the same noise each time, and the attacker knows it."""
         ...
 
     @property
     def walks(self) -> int:
-        """How many times the chain is walked again for a gradient."""
+        """The number of times that a gradient walks the chain again."""
         ...
 
     def __call__(self, passage: Passage, v: Tensor) -> Tensor:
-        """v (chains, classes) at the logits -> at x, one for each chain."""
+        """Returns v (chains, classes) at the logits brought back to x, one for each chain."""
         ...
 
 
 def through(module: nn.Module, x: Tensor, v: Tensor) -> Tensor:
-    """v^T dm/dx."""
+    """Returns v^T dm/dx of the module m."""
     with frozen(module, walking=False), torch.enable_grad():
         leaf = x.detach().requires_grad_()
         return torch.autograd.grad(module(leaf), leaf, v)[0]
@@ -70,7 +73,7 @@ def through(module: nn.Module, x: Tensor, v: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Bpda:
-    """The purifier's derivative taken for the identity: the classifier's gradient at the purified images."""
+    """Treats the purifier's derivative as the identity: the classifier's gradient at the purified images."""
 
     name = "bpda"
     known_noise = False
@@ -82,9 +85,10 @@ class Bpda:
 
 @dataclass(frozen=True)
 class Full:
-    """The exact gradient through every Langevin step, its noise replayed.
+    """The exact gradient through every Langevin step, with the noise replayed.
 
-    The Hessian of a ReLU network is zero almost everywhere, and then this is `Bpda` but for a Gaussian term.
+    The Hessian of a ReLU network is zero almost everywhere: this gradient is then that of `Bpda`, up to a Gaussian term
+    of the energy.
     """
 
     name = "full"
@@ -100,10 +104,13 @@ class Full:
 
 @dataclass(frozen=True)
 class Smooth(Full):
-    """As `Full`, the Hessians being those of the energy with softplus in place of ReLU; the walk itself is unchanged.
+    """Like `Full`, with the Hessians of the energy in which softplus replaces ReLU. The chain itself is unchanged.
 
-    The jumps of a ReLU energy's drift carry what the exact gradient misses; softplus spreads them out. The larger
-    `beta`, the nearer to ReLU and the rougher. Of an energy without kinks it is `Full` itself.
+    The exact gradient misses the jumps in the drift of a ReLU energy, and softplus spreads them out. For an energy
+    without ReLU this is `Full`.
+
+    Args:
+        beta: The beta of softplus. A larger one is closer to ReLU and gives rougher gradients.
     """
 
     beta: float = 10.0
@@ -114,12 +121,12 @@ class Smooth(Full):
             raise BadInput(f"the softplus beta of the smooth gradient must be above 0, got {self.beta}")
 
     def curved(self, energy: Energy, x: Tensor, v: Tensor) -> Tensor:
-        with _Softened(self.beta):
+        with _SoftplusForReLU(self.beta):
             return curvature(energy, x, v)
 
     def kinks(self, energy: Energy, x: Tensor) -> int:
-        """How many softplus stands for, in one Hessian product at x."""
-        softened = _Softened(self.beta)
+        """Returns the number of operations that softplus replaces in one Hessian-vector product at x."""
+        softened = _SoftplusForReLU(self.beta)
         with softened:
             curvature(energy, x, torch.zeros_like(x))
         return softened.count
@@ -127,7 +134,7 @@ class Smooth(Full):
 
 @dataclass(frozen=True)
 class Transfer:
-    """The bare classifier's gradient at the attacked images: an attacker that knows of no defence."""
+    """The bare classifier's gradient at the attacked images: the attacker does not know the defense."""
 
     name = "transfer"
     known_noise = False
@@ -139,7 +146,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Another mode against a defence whose noise the attacker knows: the same in attack and evaluation."""
+    """Another mode against a defense whose noise the attacker knows: it is the same in attack and evaluation."""
 
     mode: Gradient = Bpda()
     known_noise = True
@@ -162,11 +169,12 @@ MODES: dict[str, Gradient] = {
 
 
 def attacked_through(gradient: Gradient) -> Gradient:
-    """The mode itself, also of an attacker that knows the noise."""
+    """Returns the mode without `Fixed`."""
     return gradient.mode if isinstance(gradient, Fixed) else gradient
 
 
 def find(gradient: str | Gradient) -> Gradient:
+    """Returns the mode of that name, or the mode itself."""
     if not isinstance(gradient, str):
         return gradient
     if gradient not in MODES:
@@ -174,8 +182,8 @@ def find(gradient: str | Gradient) -> Gradient:
     return MODES[gradient]
 
 
-class _Softened(TorchFunctionMode):
-    """Within, softplus stands for the kinks of relu, leaky_relu, prelu, and of relu6 and clamp at 0, in place too."""
+class _SoftplusForReLU(TorchFunctionMode):
+    """A context in which softplus replaces relu, leaky_relu, prelu, relu6 and clamp at 0, in-place calls included."""
 
     def __init__(self, beta: float) -> None:
         super().__init__()
@@ -205,8 +213,8 @@ def _leaky_relu(soft: _Soft, input: Tensor, negative_slope: float = 0.01, inplac
 
 
 def _prelu(soft: _Soft, input: Tensor, weight: Tensor) -> Tensor:
-    grads = weight.view(-1, *[1] * (input.ndim - 2)) if weight.numel() > 1 else weight  # of the channels
-    return grads * input + (1 - grads) * soft(input)
+    negative_slope = weight.view(-1, *[1] * (input.ndim - 2)) if weight.numel() > 1 else weight  # of each channel
+    return negative_slope * input + (1 - negative_slope) * soft(input)
 
 
 def _relu6(soft: _Soft, input: Tensor, inplace: bool = False) -> Tensor:
@@ -214,14 +222,14 @@ def _relu6(soft: _Soft, input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def _clamp(soft: _Soft, input: Tensor, min: Any = None, max: Any = None, *, inplace: bool = False) -> Tensor | None:
-    """None where it is no ReLU: a guard against small numbers stays what it is."""
+    """Returns None for a clamp that is not a ReLU, such as a guard against small numbers, which is left as it is."""
     if not isinstance(min, int | float) or min != 0 or not isinstance(max, int | float | None):
         return None
     return _relu(lambda x: soft(x) if max is None else soft(x) - soft(x - max), input, inplace)
 
 
 def _hardtanh(soft: _Soft, input: Tensor, min_val: float = -1, max_val: float = 1, inplace: bool = False) -> Any:
-    return _clamp(soft, input, min_val, max_val, inplace=inplace)  # nn.ReLU6 is spelt so
+    return _clamp(soft, input, min_val, max_val, inplace=inplace)  # nn.ReLU6 calls it
 
 
 _SOFT: dict[Any, Callable[..., Tensor | None]] = {

@@ -1,4 +1,4 @@
-"""The attacks on a run's defence, from RUN/attacks/NAME: tables, curves, and images with their predictions."""
+"""The attacks on the defense of a run, from RUN/attacks/NAME: tables, curves, and images with their predictions."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ebmlife.attacks import Examples, Record, Share, masking
-from ebmlife.attacks.record import apart
+from ebmlife.attacks.record import incomparable
 from ebmlife.report import sound
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.images import Sheet, sheet
@@ -18,11 +18,11 @@ from ebmlife.report.inside import LARGEST, Inside
 from ebmlife.report.notes import Notes
 
 _MODES = {  # what the attacker knows, by the gradient's name
-    "bpda": "classifier and defence; the purifier's derivative taken for the identity",
-    "full": "classifier and defence; the exact gradient through every Langevin step",
-    "smooth": "classifier and defence; through every step, with a smooth energy in the backward pass",
+    "bpda": "classifier and defense; the purifier's derivative treated as the identity",
+    "full": "classifier and defense; the exact gradient through every Langevin step",
+    "smooth": "classifier and defense; through every step, with a smooth energy in the backward pass",
     "transfer": "the classifier only",
-    "fixed": "classifier, defence and its noise",
+    "fixed": "classifier, defense and its noise",
 }
 
 
@@ -36,8 +36,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Example:
-    """One image: its class, and what was predicted of it natural, attacked (by the classifier alone) and purified (by
-    the defence)."""
+    """One image with its class and three predictions: the bare classifier's for the natural and the attacked image, and
+    the defense's for the attacked image."""
 
     column: int  # of the sheet
     label: str
@@ -47,19 +47,22 @@ class Example:
 @dataclass(frozen=True)
 class Attack:
     name: str
-    settings: dict[str, Any]  # of the first record of a defence, or the only one
+    settings: dict[str, Any]  # of the first record of a defense, or of the only record
     images: int
     rows: Sequence[Row]
     charts: Sequence[Chart]
-    shown: str  # the record that the examples are of
+    shown: str  # the record of the examples
     examples: Sequence[Example]
     sheet: Sheet | None  # rows: natural, attacked, purified
-    masking: str  # what the checks said, where they were made
-    left_out: Sequence[str]  # records of other weights, images or settings than the newest
+    masking: str  # the results of the masking checks; "" without any
+    left_out: Sequence[str]  # records with other weights, images or settings than the newest one
 
 
 def read(own: Path, classes: Sequence[str] = (), notes: Notes | None = None) -> list[Attack]:
-    """The finished attacks, by name; `classes`: names in place of numbers. What cannot be read becomes a note."""
+    """Returns the finished attacks, sorted by name. What cannot be read becomes a note.
+
+    `classes` are the names of the classes; without them, examples show numbers.
+    """
     notes, inside = Notes() if notes is None else notes, Inside(own)
     folders = sorted(path for path in (own / "attacks").glob("*") if path.is_dir())
     found = (
@@ -70,7 +73,7 @@ def read(own: Path, classes: Sequence[str] = (), notes: Notes | None = None) -> 
 
 
 def _records(folder: Path, inside: Inside, notes: Notes) -> dict[str, Record]:
-    """By name, the oldest first."""
+    """Returns the records by name, the oldest first."""
     found = {}
     for place in sorted(folder.glob("*/record"), key=_age):
         name = place.parent.name
@@ -84,15 +87,15 @@ def _record(place: Path, inside: Inside) -> Record:
     inside.tree(place)
     record = Record.load(place)
     sound.check_settings(record.settings)
-    record.accuracies  # noqa: B018  # whether they follow from what was loaded
+    record.accuracies  # noqa: B018  # raises here if the loaded values are inconsistent
     return record
 
 
-def _said(folder: Path, inside: Inside) -> dict[str, str]:
-    """What the checks for masked gradients said."""
+def _masking(folder: Path, inside: Inside) -> dict[str, str]:
+    """Returns the results of the masking checks, by the name of the attack."""
     for file in (folder / "table.txt", *folder.glob("masking-*/checks.txt")):
         inside.file(file, largest=LARGEST)
-    return masking.kept(folder)
+    return masking.load(folder)
 
 
 def _shown(file: Path, inside: Inside, classes: Sequence[str]) -> tuple[list[Example], Sheet]:
@@ -105,8 +108,8 @@ def _attack(folder: Path, classes: Sequence[str], inside: Inside, notes: Notes) 
     found = _records(folder, inside, notes)
     if not found:
         return None
-    newest = max(reversed(found.values()), key=lambda record: record.settings["langevin_steps"] > 0)  # of a defence
-    left_out = sorted(name for name, record in found.items() if apart(record.settings, newest.settings))
+    newest = max(reversed(found.values()), key=lambda record: record.settings["langevin_steps"] > 0)  # of a defense
+    left_out = sorted(name for name, record in found.items() if incomparable(record.settings, newest.settings))
     records = dict(sorted(((name, record) for name, record in found.items() if name not in left_out), key=_order))
     defended = {name: record for name, record in records.items() if record.settings["langevin_steps"]}
     with_examples = [name for name in records if os.path.lexists(folder / name / "examples.safetensors")]
@@ -118,7 +121,7 @@ def _attack(folder: Path, classes: Sequence[str], inside: Inside, notes: Notes) 
         if shown
         else none
     )
-    said: dict[str, str] = notes.part(f"attacks/{folder.name}: its checks", lambda: _said(folder, inside), {})
+    checks: dict[str, str] = notes.part(f"attacks/{folder.name}: its checks", lambda: _masking(folder, inside), {})
     first = next(iter((defended or records).values()))
     return Attack(
         folder.name,
@@ -129,7 +132,7 @@ def _attack(folder: Path, classes: Sequence[str], inside: Inside, notes: Notes) 
         shown,
         examples,
         pictures,
-        "\n\n".join(text for name, text in said.items() if name not in left_out),
+        "\n\n".join(text for name, text in checks.items() if name not in left_out),
         left_out,
     )
 
@@ -139,7 +142,7 @@ def _age(place: Path) -> tuple[int, str]:
 
 
 def _order(item: tuple[str, Record]) -> tuple[int, bool, int]:
-    """By Langevin steps, the bare classifier first, then as the modes are listed above."""
+    """Sorts by Langevin steps, the bare classifier first, then in the order of `_MODES`."""
     (name, record), modes = item, list(_MODES)
     mode = record.settings["gradient"]
     rank = modes.index(mode) if mode in modes else len(modes)
@@ -150,7 +153,7 @@ def _row(name: str, record: Record) -> Row:
     defended = record.settings["langevin_steps"] > 0
     mode = record.settings["gradient"]
     return Row(
-        name, _MODES.get(mode, mode) if defended else "the classifier; no defence", record.accuracies, record.cost
+        name, _MODES.get(mode, mode) if defended else "the classifier; no defense", record.accuracies, record.cost
     )
 
 
@@ -167,14 +170,14 @@ def _over_steps(records: dict[str, Record]) -> Chart:
         lines,
         "attack step",
         "verified accuracy",
-        f"Of {len(first.tally.labels):,} images under {first.settings['threat']}. An image counts as lost from the"
-        " first step whose break a second, larger draw confirmed.",
+        f"{len(first.tally.labels):,} images under {first.settings['threat']}. An image counts as broken from the"
+        " first step at which a second, larger draw confirmed the wrong prediction.",
         scale=(0.0, 1.02),
     )
 
 
 def _over_langevin_steps(records: dict[str, Record]) -> list[Chart]:
-    """Accuracy against the defence's length (Figure lang_sweep), where there are several."""
+    """Returns accuracy against the Langevin steps of the defense (Figure lang_sweep), if their numbers differ."""
     ks = sorted({int(record.settings["langevin_steps"]) for record in records.values()})
     if len(ks) < 2:
         return []
@@ -186,12 +189,12 @@ def _over_langevin_steps(records: dict[str, Record]) -> list[Chart]:
         lines.setdefault(record.settings["gradient"], {})[k] = record.verified.value
     return [
         Chart(
-            "Accuracy against the defence's length",
+            "Accuracy against the length of the defense",
             ks,
             [Line(name, [values.get(k) for k in ks]) for name, values in lines.items()],
-            "Langevin steps of the defence",
+            "Langevin steps of the defense",
             "accuracy",
-            "Natural images, and verified accuracy under attack.",
+            "Accuracy on natural images, and verified accuracy under attack.",
             scale=(0.0, 1.02),
         )
     ]

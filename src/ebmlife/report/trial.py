@@ -1,4 +1,4 @@
-"""Try it: one image is attacked and purified while a person looks on. Nothing of it is ever written to disk."""
+"""A trial: one image is attacked and purified while the page shows it. Nothing is written to disk."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ebmlife import attacks
 from ebmlife.attacks import Threat
-from ebmlife.defense.purifier import DefendedClassifier, Purifier
+from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput
 from ebmlife.plots import pictures
 from ebmlife.report.images import embedded
@@ -21,13 +21,13 @@ from ebmlife.sampling.energy import Energy, gradient
 from ebmlife.sampling.long_run import log_spaced
 from ebmlife.sampling.rng import derive_seed
 
-REPLICAS, VERIFY = 8, 32  # chains of a gradient, and of a prediction
-ABANDONED = 20.0  # seconds without anyone asking, after which a trial ends
+REPLICAS, VERIFY = 8, 32  # chains that a gradient averages, and chains that a prediction averages
+ABANDONED = 20.0  # seconds without a request, after which a trial ends
 
 
 @dataclass(frozen=True)
 class Defence:
-    """What is tried: a classifier, and the energy that purifies for it."""
+    """What a trial attacks: a classifier, and the energy that purifies its images."""
 
     energy: Energy
     step_size: float
@@ -35,7 +35,7 @@ class Defence:
     shape: tuple[int, ...]
     device: torch.device
     classifier: nn.Module
-    classes: Sequence[str] = ()  # their names; none: numbers
+    classes: Sequence[str] = ()  # names of the classes; without them, numbers are shown
 
     def name(self, index: int) -> str:
         return self.classes[index] if index < len(self.classes) else str(index)
@@ -46,7 +46,7 @@ class _Cancelled(Exception):
 
 
 class _Cancellable(nn.Module):
-    """An energy whose walks can be left at any step."""
+    """An energy whose chains can be cancelled at any step."""
 
     def __init__(self, energy: Energy, check: Callable[[], None]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _Cancellable(nn.Module):
 
 
 class Trial:
-    """One image on its way, in a thread of its own; `state` is what a page shows of it."""
+    """A trial of one image, in a thread of its own; `state` is what the page shows."""
 
     def __init__(self, defence: Defence, x: Tensor, wish: Wish) -> None:
         self._defence, self._x, self._wish = defence, x[None].to(defence.device), wish
@@ -90,31 +90,36 @@ class Trial:
             raise _Cancelled
 
     def _show(self, **changes: Any) -> None:
-        self._state = self._state | changes  # a new one: a reader never sees half of a change
+        self._state = self._state | changes  # a new dict: readers never see half of a change
 
     def _work(self) -> None:
         try:
             self._show(said=self._run(), done=1.0, over=True)
         except _Cancelled:
             self._show(said="Cancelled.", over=True)
-        except Exception as error:  # whatever it is: a trial that never ended would keep the desk closed
+        except Exception as error:  # any error must end the trial: the next one waits for it
             self._show(said=f"The trial failed: {' '.join(str(error).split())}", failed=True, over=True)
 
     def _run(self) -> str:
-        self._show(said="Looking at the natural image")
+        self._show(said="Classifying the natural image")
         logits = self._defended(self._x, "natural")
         y = logits.argmax(1)
         label = int(y)
         bare = self._robust.classify(self._x)
-        natural = [self._said("the classifier alone", bare, label), self._said("the defence", logits, label)]
+        natural = [
+            self._prediction("the classifier alone", bare, label),
+            self._prediction("the defense", logits, label),
+        ]
         self._show(natural=_stage(self._x, natural), done=0.05)
         adversary = self._attack(y)
         bare_attacked = self._robust.classify(adversary)
-        self._show(attacked=_stage(adversary, [self._said("the classifier alone", bare_attacked, label)]), done=0.75)
+        self._show(
+            attacked=_stage(adversary, [self._prediction("the classifier alone", bare_attacked, label)]), done=0.75
+        )
         cleaned = self._purify(adversary)
-        self._show(said="Asking the defence", done=0.9)
+        self._show(said="Classifying by the defense", done=0.9)
         final = self._defended(adversary, "attacked")
-        self._show(purified=_stage(cleaned, [self._said("the defence", final, label)]))
+        self._show(purified=_stage(cleaned, [self._prediction("the defense", final, label)]))
         return self._summary(label, int(bare_attacked.argmax()), int(final.argmax()))
 
     def _attack(self, y: Tensor) -> Tensor:
@@ -125,10 +130,10 @@ class Trial:
             self._check()
             step = int((progress.tally.attacked[0] >= 0).sum())
             adversary = progress.tally.adversaries.to(self._x.device)
-            said = [self._said("the classifier alone", self._robust.classify(adversary), int(y))]
+            predictions = [self._prediction("the classifier alone", self._robust.classify(adversary), int(y))]
             self._show(
                 said=f"Attacking: step {max(step - 1, 0)} of {self._wish.steps}",
-                attacked=_stage(adversary, said),
+                attacked=_stage(adversary, predictions),
                 done=0.05 + 0.7 * progress.done,
             )
 
@@ -139,7 +144,7 @@ class Trial:
         return record.tally.adversaries.to(self._x.device)
 
     def _purify(self, x: Tensor) -> Tensor:
-        """One of the defence's chains, seen at log-spaced steps."""
+        """Walks one chain of the defense, and shows it at log-spaced steps."""
         purifier, frames = self._robust.purifier, []
         noise = purifier.noise(next(purifier.parts([derive_seed(0, "picture")], replicas=1)), x.device)
         marks = log_spaced(self._wish.langevin, per_decade=3)
@@ -159,10 +164,10 @@ class Trial:
             logits: Tensor = self._robust(x, replicas=VERIFY, seeds=[derive_seed(0, what)])
         return logits
 
-    def _said(self, who: str, logits: Tensor, label: int) -> dict[str, Any]:
+    def _prediction(self, who: str, logits: Tensor, label: int) -> dict[str, Any]:
         shares = logits.softmax(1)[0]
         if not bool(shares.isfinite().all()):
-            raise BadInput(f"{who} gives an answer that is not finite")
+            raise BadInput(f"{who} returns probabilities that are not finite")
         best = int(shares.argmax())
         return {"who": who, "name": self._defence.name(best), "share": float(shares[best]), "right": best == label}
 
@@ -170,11 +175,11 @@ class Trial:
         name = self._defence.name
         fooled = f"still sees {name(label)}" if bare == label else f"is fooled: it sees {name(bare)}, not {name(label)}"
         holds = f"sees {name(label)}" if defended == label else f"is broken: it sees {name(defended)}"
-        return f"Finished. After the attack the classifier alone {fooled}; the defence {holds}."
+        return f"Finished. After the attack the classifier alone {fooled}; the defense {holds}."
 
 
-def _stage(x: Tensor, said: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"image": _picture(x), "said": said}
+def _stage(x: Tensor, predictions: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"image": _picture(x), "said": predictions}
 
 
 def _picture(x: Tensor) -> str:

@@ -12,6 +12,7 @@ from ebmlife.recipes.schema import Recipe
 from ebmlife.runs.prior import FixedPrior
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import langevin
+from ebmlife.sampling.purifier import Purifier
 from ebmlife.sampling.rng import Streams, normal
 from ebmlife.training.starts import Start
 
@@ -57,6 +58,34 @@ class Model:
         steps = self.recipe.sampling_steps if steps is None else steps
         sizes = [min(batch, n - done) for done in range(0, n, batch)]
         return [partial(self._block, size, steps, seed, f"{scope}/{index}/") for index, size in enumerate(sizes)]
+
+    def purifier(
+        self, steps: int | None = None, *, step_size: float | None = None, seed: int | None = None, batch: int = 256
+    ) -> Purifier:
+        """Returns a purifier on the model's energy, with the step size and the clipping of the recipe.
+
+        Args:
+            steps: Number of Langevin steps. None: as many as the recipe samples with.
+            step_size: Langevin step size. None: that of the recipe.
+            seed: Seed of noise that is always the same; None draws new noise in each call.
+            batch: Number of chains that are walked together.
+
+        Raises:
+            BadInput: `steps` is None, and the recipe samples without Langevin steps; or a value is out of range.
+        """
+        if steps is None and not self.recipe.sampling_steps:
+            raise BadInput(
+                f"{self.recipe.name} samples without Langevin steps, so the steps of a purifier must be given: "
+                "attack --k, purify --steps, or model.purifier(steps)"
+            )
+        return Purifier(
+            self.energy,
+            steps=self.recipe.sampling_steps if steps is None else steps,
+            step_size=self.recipe.langevin.step_size if step_size is None else step_size,
+            clip=self.recipe.langevin.clip,
+            seed=seed,
+            batch=batch,
+        )
 
     def _block(self, size: int, steps: int, seed: int, scope: str) -> Tensor:
         streams = Streams(seed, device=self.device, scope=scope)

@@ -1,0 +1,128 @@
+"""Purification: Langevin steps that start at given images."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.sampling.energy import Energy
+from ebmlife.sampling.loop import langevin
+from ebmlife.sampling.rng import PerImageNoise, derive_seed
+
+_FAR = 10.0  # states of a chain and noise stay well below, pixels from 0 to 255 are well above
+_WIDTH = 8  # chains of a lane: enough that drawing its noise costs little more than one draw for all chains
+
+
+class Lane(NamedTuple):
+    """Chains that start at one image and draw their noise from one generator."""
+
+    image: int  # row of the batch
+    seed: int
+    chains: int
+
+
+class Purifier(nn.Module):
+    """T(x): `steps` Langevin steps on `energy` from x, one chain for each image. It passes no gradient.
+
+    The noise is new in each call and comes from PyTorch's global generator. With `seed` it is the same in every call
+    and for every image, so that the result for an image does not depend on the rest of its batch.
+
+    Args:
+        energy: Any callable (B, ...) -> (B,).
+        steps: Number of Langevin steps (K in the paper).
+        step_size: Langevin step size.
+        clip: Longest drift of a step; None does not clip.
+        seed: Seed of noise that is always the same; None draws new noise in each call.
+        batch: Number of chains that are walked together. A batch below 8 changes which noise is drawn; otherwise the
+            batch changes no result.
+
+    Raises:
+        BadInput: A value is out of range.
+    """
+
+    def __init__(
+        self,
+        energy: Energy,
+        *,
+        steps: int = 1500,
+        step_size: float = 1e-2,
+        clip: float | None = None,
+        seed: int | None = None,
+        batch: int = 256,
+    ) -> None:
+        super().__init__()
+        if steps < 0 or not 0 < step_size < float("inf") or batch < 1:
+            raise BadInput(
+                "a purifier needs steps of at least 0, a step_size above 0 and a batch of at least 1, "
+                f"got {steps}, {step_size} and {batch}"
+            )
+        self.energy = energy
+        self.steps, self.step_size, self.clip, self.seed, self.batch = steps, step_size, clip, seed, batch
+
+    def forward(self, x: Tensor, *, seeds: Sequence[int] | None = None) -> Tensor:
+        """Returns the end of one chain from each image.
+
+        Args:
+            x: Images (B, C, H, W) in [-1, 1].
+            seeds: A seed for the noise of each image; None: new ones, or the purifier's own.
+        """
+        check_range(x)
+        purified = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for part in self.parts(self.seeds(len(x)) if seeds is None else seeds, replicas=1):
+            rows = [lane.image for lane in part]
+            purified[rows] = self.walk(x[rows], self.noise(part, x.device))
+        return purified
+
+    def seeds(self, images: int) -> list[int]:
+        """Returns a seed for each image: new ones, or the purifier's own."""
+        if self.seed is not None:
+            return [self.seed] * images
+        drawn: list[int] = torch.randint(2**62, (images,)).tolist()
+        return drawn
+
+    def parts(self, seeds: Sequence[int], *, replicas: int) -> Iterator[list[Lane]]:
+        """Yields the lanes of `replicas` chains from each image, in parts of at most `batch` chains."""
+        width = min(_WIDTH, self.batch)
+        part: list[Lane] = []
+        for image, seed in enumerate(seeds):
+            for first in range(0, replicas, width):
+                lane = Lane(image, derive_seed(seed, f"lane {first}"), min(width, replicas - first))
+                if sum(other.chains for other in part) + lane.chains > self.batch:
+                    yield part
+                    part = []
+                part.append(lane)
+        if part:
+            yield part
+
+    def noise(self, part: Sequence[Lane], device: torch.device) -> PerImageNoise:
+        return PerImageNoise([lane.seed for lane in part], [lane.chains for lane in part], device=device)
+
+    def trajectory(self, x: Tensor, *, at: Sequence[int], seeds: Sequence[int]) -> Tensor:
+        """Returns the states (len(at), B, ...) of the chains of `forward` after each number of steps in `at`."""
+        check_range(x)
+        found = [torch.empty_like(x) for _ in at]
+        for part in self.parts(seeds, replicas=1):
+            rows = [lane.image for lane in part]
+            state, noise = x[rows], self.noise(part, x.device)
+            for states, (done, step) in zip(found, pairwise([0, *at]), strict=True):
+                state = self.walk(state, noise, steps=step - done)
+                states[rows] = state
+        return torch.stack(found)
+
+    def walk(self, x: Tensor, noise: PerImageNoise, *, steps: int | None = None) -> Tensor:
+        """Returns x after `steps` Langevin steps, by default the purifier's own number."""
+        steps = self.steps if steps is None else steps
+        walked, _ = langevin(self.energy, x, steps=steps, step_size=self.step_size, noise=noise, clip=self.clip)
+        if not walked.isfinite().all():
+            raise Diverged(f"a purified image is not finite after {steps} steps of size {self.step_size}")
+        return walked
+
+
+def check_range(x: Tensor) -> None:
+    """Raises BadInput for pixels from 0 to 255, which Langevin steps would destroy without an error."""
+    most = x.detach().abs().max().item() if x.numel() else 0.0
+    if most > _FAR:
+        raise BadInput(f"images must be in [-1, 1], got values up to {most:g}; scale pixels by x / 127.5 - 1")
