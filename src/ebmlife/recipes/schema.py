@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from ebmlife.errors import BadInput, nearest
 from ebmlife.recipes.sections import (
-    OLD_EXPLOSION,
+    LATER,
     Batch,
     Checkpoint,
     Count,
@@ -25,7 +25,9 @@ from ebmlife.recipes.sections import (
     Sampling,
     Section,
     Watch,
+    as_before,
     explain,
+    without_later,
 )
 from ebmlife.recipes.sections import Part as Part  # what recipes are written with
 from ebmlife.recipes.sections import part as part
@@ -61,8 +63,8 @@ class Recipe(Section):
 
     @property
     def hash(self) -> str:
-        """Names what is learned: all but the fields that are free."""
-        learned = _without_later(_as_before(self.model_dump(mode="json", exclude=FREE)))
+        """Identifies what is learned: 12 hexadecimal digits of all fields but the free ones."""
+        learned = without_later(as_before(self.model_dump(mode="json", exclude=FREE)))
         return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -164,24 +166,6 @@ class RecoveryRecipe(Recipe):
 
 # May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
 FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers", "test", "test_every"}
-# Fields younger than the first runs, with the values at which all is as it was before: there they leave the hash alone.
-_LATER = {
-    "method": "ebm",
-    "prior": None,
-    "weight_decay": 0,
-    "nesterov": False,
-    "decay_until": None,
-    "train": None,
-    "crop": None,
-    "clip_by": "global",
-    "batch_norm_momentum": 0.1,
-    "scale_and_offset": False,
-    "count_first_walk": True,
-    "labels": None,
-    "held_out": None,
-}
-# Fields whose value for "none" was another in the first runs: the hash still knows it as that.
-_BEFORE = {"explosion": OLD_EXPLOSION}
 METHODS: dict[str, type[Recipe]] = {
     "ebm": EBMRecipe,
     "gan": GANRecipe,
@@ -190,18 +174,6 @@ METHODS: dict[str, type[Recipe]] = {
     "flow": FlowRecipe,
     "recovery": RecoveryRecipe,
 }
-
-
-def _as_before(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: _BEFORE[key] if value is None and key in _BEFORE else value for key, value in values.items()}
-
-
-def _without_later(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_later(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in _LATER or value != _LATER[key]
-    }
 
 
 def validate(values: Mapping[str, Any]) -> Recipe:
@@ -243,11 +215,12 @@ def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
-    """'field: old -> new' for all that changes what is learned; recipes older than a field have it as it was before."""
-    a, b = (flat(_without_later(r.model_dump(mode="json", exclude=FREE))) for r in (old, new))
+    """'field: old -> new' for every field that changes what is learned. A recipe that is older than a field counts as
+    having the field's earlier behavior."""
+    a, b = (flat(without_later(r.model_dump(mode="json", exclude=FREE))) for r in (old, new))
 
     def value(fields: dict[str, Any], key: str) -> Any:
-        return fields.get(key, _LATER.get(key.rpartition(".")[2]))
+        return fields.get(key, LATER.get(key))
 
     changed = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
     return [f"{key}: {value(a, key)} -> {value(b, key)}" for key in changed]

@@ -179,3 +179,37 @@ def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
         options = [annotation, *getattr(annotation, "__args__", ())]
         model = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
     return list(model.model_fields)
+
+
+# Fields that recipes have gained since the first runs were saved, by their full path, each with the value at which it
+# changes nothing. At that value a field is left out of the hash, so that older runs keep theirs.
+_LATER_OF_OPTIMIZERS = {"weight_decay": 0, "nesterov": False, "decay_until": None, "clip_by": "global"}
+LATER: dict[str, Any] = {
+    "method": "ebm",
+    "prior": None,
+    "data.train": None,
+    "data.crop": None,
+    "data.labels": None,
+    "data.held_out": None,
+    "chains.count_first_walk": True,
+    "generator.net.batch_norm_momentum": 0.1,
+    "generator.net.scale_and_offset": False,
+    **{f"optimizer.{name}": value for name, value in _LATER_OF_OPTIMIZERS.items()},
+    **{f"generator.optimizer.{name}": value for name, value in _LATER_OF_OPTIMIZERS.items()},
+}
+# Fields whose value for "none" used to be another one: the hash still contains that one.
+_BEFORE = {"explosion": OLD_EXPLOSION}
+
+
+def as_before(values: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's fields with the values that stood for "none" in the first runs."""
+    return {name: _BEFORE[name] if value is None and name in _BEFORE else value for name, value in values.items()}
+
+
+def without_later(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A recipe's fields without those of `LATER` that change nothing."""
+    return {
+        name: without_later(value, f"{prefix}{name}.") if isinstance(value, dict) else value
+        for name, value in values.items()
+        if prefix + name not in LATER or value != LATER[prefix + name]
+    }
