@@ -26,7 +26,9 @@ from ebmlife.defense.purifier import AVERAGES, DefendedClassifier
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput, shown
 from ebmlife.plots import pictures
+from ebmlife.recipes.schema import Part
 from ebmlife.runs import locate
+from ebmlife.runs.build import describe
 from ebmlife.runs.evaluated import Images
 from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage.atomic import atomic_write
@@ -35,7 +37,6 @@ UNDEFENDED = "undefended"
 AUTHORS_IMAGENET = "probabilities"  # what the paper's authors average of their classifier of ImageNet
 _IMAGENET = 1000  # classes
 _SHOWN = 10  # images in pictures
-_CLASSES = {"digits": 10, "cifar10": 10}  # kinds of data of which all classes are known
 
 
 def register(command: Command) -> None:
@@ -125,7 +126,7 @@ def _attack(options: argparse.Namespace, changes: dict[str, str]) -> int:
         x, y = (values.to(model.device) for values in _test_images(chosen, plan.n))
         noted = images.refuse_training_images(chosen, len(x), options)
         plan.attack["evaluated_on"] = chosen.about
-        _check_classes(chosen.part.kind, classifier, x)
+        _check_classes(chosen.part, classifier, x)
         average = _average(options, classifier, x)
         out = options.out or _folder(options, plan, average)
         defences = {
@@ -215,12 +216,13 @@ def _test_images(chosen: Images, n: int | None) -> tuple[Tensor, Tensor]:
     return data.take(rows), data.labels[rows]
 
 
-def _check_classes(data: str, classifier: nn.Module, x: Tensor) -> None:
+def _check_classes(data: Part, classifier: nn.Module, x: Tensor) -> None:
     """A label means the same to the data and to a classifier of as many classes, as far as can be known."""
     classes = validation.classes(classifier, x)
-    if classes != _CLASSES.get(data, classes):
+    known = describe(data).classes
+    if known is not None and classes != known:
         raise BadInput(
-            f"the classifier has {classes} classes, and {data} has {_CLASSES[data]}; give one that learned {data}"
+            f"the classifier has {classes} classes, and {data.kind} has {known}; give one that learned {data.kind}"
         )
 
 

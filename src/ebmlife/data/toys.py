@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.data.dataset import InMemory
+from ebmlife.data.description import Description, described
 from ebmlife.errors import BadInput, nearest
 
 
@@ -162,7 +163,15 @@ TOYS: Mapping[str, Callable[..., Toy]] = MappingProxyType({"mixture": Mixture, "
 
 
 def density(name: str, *, scale: float | None = None) -> Toy:
-    """A density of `TOYS` with its default parameters, or with modes, rings or arms of another width."""
+    """A toy density by name.
+
+    Args:
+        name: One of `TOYS`: "mixture", "rings" or "spirals".
+        scale: Width of its modes, rings or arms. None: the default.
+
+    Returns:
+        The density.
+    """
     if name not in TOYS:
         raise BadInput(f"no toy density is called {name!r}{nearest(name, TOYS)}")
     if scale is not None and not 0 < scale < math.inf:
@@ -170,8 +179,19 @@ def density(name: str, *, scale: float | None = None) -> Toy:
     return TOYS[name]() if scale is None else TOYS[name](scale=scale)
 
 
+@described(Description(shape=(2,)))
 def toy(name: str, *, n: int = 100_000, seed: int = 0, scale: float | None = None) -> InMemory:
-    """n training points of a toy density."""
+    """Training points (2,) of a toy density.
+
+    Args:
+        name: One of `TOYS`: "mixture", "rings" or "spirals".
+        n: Number of points.
+        seed: Seed of the draw.
+        scale: Width of the modes, rings or arms. None: the density's default.
+
+    Returns:
+        The data set.
+    """
     if not 1 <= n <= MOST:
         raise BadInput(f"a toy data set has from 1 to {MOST} points, not {n}")
     if not 0 <= seed < 2**63:
