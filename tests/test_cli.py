@@ -457,7 +457,7 @@ def test_a_stopped_run_is_saved_and_goes_on_bit_for_bit(
     assert err == ""
     done = int(newest(run).name)
     assert 2 < done < 150
-    assert f"stopped and saved at update {done}; go on with: ebmlife resume" in " ".join(out.split())
+    assert f"stopped and saved at update {done}; resume with: ebmlife resume" in " ".join(out.split())
     works("resume", run)
     assert equal(tensors(run), tensors(unstopped))
     assert figures(run) == figures(unstopped)

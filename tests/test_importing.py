@@ -111,9 +111,9 @@ def test_a_longrun_energy_comes_with_its_prior(weights: Path, tmp_path: Path, ca
     expected = 2 * torch.tensor(ENERGY) / 1e-4 + gaussian
     torch.testing.assert_close(model.energy(x), expected, rtol=1e-3, atol=0)
     elsewhere = ("import", energy, "--prior", energy, "--out", tmp_path / "other")
-    assert "has no prior energy; leave --prior away" in fails(capsys, *elsewhere)
+    assert "has no prior energy; run it without --prior" in fails(capsys, *elsewhere)
     generator = ("import", energy, "--prior", weights / "gen.ckpt", *out[:2], "--out", tmp_path / "other")
-    assert "a prior is an energy" in fails(capsys, *generator)
+    assert "expected the file of an energy" in fails(capsys, *generator)
 
 
 def test_a_classifier_becomes_a_file_that_is_found_by_name(tmp_path: Path, capsys: Capture) -> None:
@@ -122,7 +122,7 @@ def test_a_classifier_becomes_a_file_that_is_found_by_name(tmp_path: Path, capsy
     works("import", tmp_path / "wrn", "--out", file)
     x = foreign.images(2, 32)
     assert torch.equal(classifiers.find(f"wrn:{file}")(x), load_authors_tf(tmp_path / "wrn", net="wrn")(x))
-    assert "a classifier becomes a file" in fails(capsys, "import", tmp_path / "wrn", "--out", tmp_path / "run")
+    assert "a classifier is written to a file" in fails(capsys, "import", tmp_path / "wrn", "--out", tmp_path / "run")
     with pytest.raises(BadInput, match="no WideResNet that `ebmlife import` wrote"):
         classifiers.find(f"wrn:{tmp_path / 'absent.safetensors'}")
 

@@ -35,22 +35,22 @@ class Toy(Protocol):
         ...
 
 
-def _bumps_log_density(x: Tensor, centres: Tensor, scale: float) -> Tensor:
-    """log (1/M) sum_m N(x; centres_m, scale^2 I)."""
-    squares = (x[:, None] - centres.to(x)).square().sum(-1)  # (B, M)
-    return torch.logsumexp(-squares / (2 * scale**2), dim=1) - math.log(2 * math.pi * scale**2 * len(centres))
+def _bumps_log_density(x: Tensor, centers: Tensor, scale: float) -> Tensor:
+    """log (1/M) sum_m N(x; centers_m, scale^2 I)."""
+    squares = (x[:, None] - centers.to(x)).square().sum(-1)  # (B, M)
+    return torch.logsumexp(-squares / (2 * scale**2), dim=1) - math.log(2 * math.pi * scale**2 * len(centers))
 
 
-def _bumps_sample(n: int, centres: Tensor, scale: float, rng: torch.Generator) -> Tensor:
-    """n draws from (1/M) sum_m N(centres_m, scale^2 I)."""
-    centres = centres.to(rng.device, torch.float32)
-    which = torch.randint(len(centres), (n,), generator=rng, device=rng.device)
-    return centres[which] + scale * torch.randn(n, 2, generator=rng, device=rng.device)
+def _bumps_sample(n: int, centers: Tensor, scale: float, rng: torch.Generator) -> Tensor:
+    """n draws from (1/M) sum_m N(centers_m, scale^2 I)."""
+    centers = centers.to(rng.device, torch.float32)
+    which = torch.randint(len(centers), (n,), generator=rng, device=rng.device)
+    return centers[which] + scale * torch.randn(n, 2, generator=rng, device=rng.device)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Equal round Gaussians, their centres evenly spaced on a circle."""
+    """Equal round Gaussians, their centers evenly spaced on a circle."""
 
     count: int = 8
     radius: float = 0.75
@@ -58,7 +58,7 @@ class Mixture:
 
     @property
     def modes(self) -> Tensor:
-        """float64 (count, 2): the centres."""
+        """float64 (count, 2): the centers."""
         angle = torch.arange(self.count, dtype=torch.float64) * (2 * math.pi / self.count)
         return self.radius * torch.stack([angle.cos(), angle.sin()], dim=1)
 
@@ -97,10 +97,10 @@ class Rings:
         waiting = torch.arange(n, device=rng.device)
         while len(waiting):
             # Rejection: the line's Gaussian times r. Nothing is drawn beyond 8 deviations, so the bound holds.
-            centre = ring[waiting]
-            proposal = centre + self.scale * torch.randn(len(waiting), generator=rng, device=rng.device)
+            center = ring[waiting]
+            proposal = center + self.scale * torch.randn(len(waiting), generator=rng, device=rng.device)
             height = torch.rand(len(waiting), generator=rng, device=rng.device)
-            taken = height * (centre + 8 * self.scale) < proposal
+            taken = height * (center + 8 * self.scale) < proposal
             r[waiting[taken]] = proposal[taken]
             waiting = waiting[~taken]
         angle = 2 * math.pi * torch.rand(n, generator=rng, device=rng.device)
