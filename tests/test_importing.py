@@ -133,11 +133,9 @@ def test_mistakes(weights: Path, tmp_path: Path, capsys: Capture) -> None:
     assert "no such file" in fails(capsys, "import", weights / "absent", *out)
     assert "not ebm-sngan32 and ebm-sngan32" in fails(capsys, "import", energy, energy, *out)
     assert "it looks like ebm-sngan32" in fails(capsys, "import", energy, "--net", "ebm-sngan64", *out)
-    assert "32x32 images, the data of celeba-shortrun of 64x64" in fails(
-        capsys, "import", energy, "--recipe", "celeba-shortrun", *out
-    )
+    assert "have 64x64; add --data.size 32" in fails(capsys, "import", energy, "--recipe", "celeba-shortrun", *out)
     torch.save({"weight": torch.zeros(2)}, tmp_path / "other.pth")
     assert "no network known here" in fails(capsys, "import", tmp_path / "other.pth", *out)
     foreign.write_checkpoint(tmp_path / "big", foreign.filled(foreign.biggan_energy(64, 8)))
-    assert "say with --recipe" in fails(capsys, "import", tmp_path / "big", *out)
+    assert "with --recipe" in fails(capsys, "import", tmp_path / "big", *out)
     assert not (tmp_path / "run").exists()
