@@ -160,9 +160,9 @@ def cifar10_prior_small() -> dict[str, Any]:
 def cifar10_longrun_small() -> dict[str, Any]:
     """A longrun density of CIFAR-10 with a narrow network and chains from data: an hour or two on two cores.
 
-    As with digits, states are few, and few of them walk at a time, so that they grow old within an hour: they mature
-    for 10,000 steps. Measured here: over 20,000 steps nothing saturates, while objects turn to patches in the first
-    thousand; fid_64 268 at 1,000 steps, 289 at 20,000 (64 data: 161 to 177). See docs/results/density.md.
+    As with digits, states are few, and few of them walk at a time, so that chains become long within an hour. States
+    are burned in for 10,000 steps. Measured here: over 20,000 steps nothing saturates, while objects turn to patches in
+    the first thousand; fid_64 268 at 1,000 steps, 289 at 20,000 (64 data: 161 to 177). See docs/results/density.md.
 
         ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
         ebmlife train cifar10-longrun-small --out runs/cifar10-longrun-small

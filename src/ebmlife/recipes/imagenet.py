@@ -47,7 +47,7 @@ def imagenet128_shortrun() -> dict[str, Any]:
 def imagenet224_midrun() -> dict[str, Any]:
     """The paper's energy for defense of ImageNet at 224x224, with exactly the settings of its tables (needs GPUs).
 
-    States are reborn from a frozen BigGAN-deep of 256x256, resized. Paper: 68.4 % natural and 41.8 % robust accuracy
+    States are rejuvenated by a frozen BigGAN-deep of 256x256, resized. Paper: 68.4 % natural and 41.8 % robust accuracy
     of EfficientNet-B7 at 2/255. Measured here: not yet.
 
         ebmlife import biggan-deep-256-pytorch_model.bin --out runs/biggan-deep-256
@@ -74,7 +74,7 @@ def imagenet224_midrun() -> dict[str, Any]:
 def imagenet64_prior() -> dict[str, Any]:
     """The paper's prior EBM of ImageNet at 64x64, with exactly the settings of its tables (needs GPUs).
 
-    Chains live for five walks on average, and are born from a frozen BigGAN-deep of 128x128, resized.
+    States are walked five times on average, and start from a frozen BigGAN-deep of 128x128, resized.
 
         ebmlife import biggan-deep-128-pytorch_model.bin --out runs/biggan-deep-128
         ebmlife train imagenet64-prior --out runs/imagenet64-prior --data.folder imagenet/train

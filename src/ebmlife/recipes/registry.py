@@ -131,9 +131,9 @@ def _first(rate: str) -> float:
     return parse(rate).phases[0].value
 
 
-def _one_bank(maturing: Part) -> Part:
+def _one_bank(chains: Part) -> Part:
     """A share of 1 / `mature` of a burn-in batch is burned in per update; as many states are rejuvenated here."""
-    return part("persistent", size=maturing.options["size"], rejuvenate=1 / maturing.options["mature"])
+    return part("persistent", size=chains.options["size"], rejuvenate=1 / chains.options["mature"])
 
 
 def names() -> list[str]:
