@@ -219,8 +219,8 @@ IMAGES = {"data.kind": "folder", "data.folder": "{tmp}/images", "data.size": "8"
         ({"data.kind": "folder"}, ["'data.folder' is missing"]),
         ({"chains.size": "7"}, ["8", "7", "chains.size"]),
         ({"chains.kind": "maturing", "chains.burn_in_size": "7"}, ["8", "7", "chains.burn_in_size"]),
-        ({"device": "cuda:7"}, ["device 'cuda:7' is not there", "--device cpu"]),
-        ({"device": "tpu"}, ["device 'tpu' is not there"]),
+        ({"device": "cuda:7"}, ["device 'cuda:7' is not available", "--device cpu"]),
+        ({"device": "tpu"}, ["device 'tpu' is not available"]),
         ({"device": "meta"}, ["device 'meta'"]),
         ({"generator": "none"}, ["start.kind 'generator' needs"]),
         (
@@ -252,7 +252,7 @@ def test_mistakes_in_fields(capsys: Capture, folders: Path, fields: dict[str, st
         (["--out", "{tmp}/a.png", "--stpes", "3"], ["'--stpes'", "did you mean '--steps'"]),
         (["--out", "{tmp}/a.png", "--n", "some"], ["--n", "'some'"]),
         (["--out", "{tmp}/a.png", "--update", "4"], ["no checkpoint at update 4", "3, 6"]),
-        (["--out", "{tmp}/a.png", "--device", "cuda:7"], ["device 'cuda:7' is not there"]),
+        (["--out", "{tmp}/a.png", "--device", "cuda:7"], ["device 'cuda:7' is not available"]),
         (["--out", "{tmp}/run"], ["{tmp}/run is a folder that exists"]),
         (["--n", "3"], ["--out"]),
     ],
@@ -457,7 +457,7 @@ def test_a_stopped_run_is_saved_and_goes_on_bit_for_bit(
     assert err == ""
     done = int(newest(run).name)
     assert 2 < done < 150
-    assert f"stopped and saved at update {done}; go on with: ebmlife resume" in " ".join(out.split())
+    assert f"stopped and saved at update {done}; resume with: ebmlife resume" in " ".join(out.split())
     works("resume", run)
     assert equal(tensors(run), tensors(unstopped))
     assert figures(run) == figures(unstopped)

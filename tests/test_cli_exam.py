@@ -221,7 +221,7 @@ def test_chains_of_recovery_likelihood_can_be_given_noisier_images(tmp_path: Pat
         assert main(["exam", str(run), "--out", str(tmp_path / name), *size, *more]) == 0
         spread[name] = record.load(tmp_path / name).figures["contrast"][-1]
     assert spread["held"] < spread["free"] / 3
-    assert "8 chains, each given an image, walk together in one batch, not 4" in fails(
+    assert "8 images needs as many states in one batch, got 4" in fails(
         capsys, run, "--out", tmp_path / "parts", *SHORT, "--conditional", "--batch", "4"
     )
     assert not (tmp_path / "parts").exists()

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from ebmlife import recipes
-from ebmlife.bench.estimate import births, estimate
+from ebmlife.bench.estimate import estimate
 from ebmlife.cli import main
 from ebmlife.errors import BadInput
-from ebmlife.recipes.schema import Recipe, override, part
+from ebmlife.recipes.schema import Recipe, override
 from ebmlife.runs import build
 from ebmlife.sampling.loop import Walk
 from ebmlife.sampling.rng import Streams
@@ -34,7 +34,7 @@ def test_operations_of_a_perceptron() -> None:
     found = estimate(toy(batch="100", langevin__steps="7"))
     assert found.walk == 100 * 7 * 2 * FORWARD
     assert found.learning == 2 * 100 * (3 * FORWARD - 2 * 2 * 128)
-    assert found.births == 0
+    assert found.initialization == 0
     assert found.sample == 1000 * 2 * FORWARD
 
 
@@ -58,10 +58,10 @@ def test_memory_and_traffic_are_shared_out() -> None:
     assert one.hours(1e9, link=1e6) == 3000 * one.seconds(1e9) / 3600
 
 
-def test_a_frozen_generator_costs_its_births_only() -> None:
+def test_a_frozen_generator_costs_initialization_only() -> None:
     resolved = build.resolve(recipes.get("digits-shortrun"))
     learned, still = estimate(resolved), estimate(override(resolved, {"generator.optimizer": "none"}))
-    assert learned.births == still.births > 0
+    assert learned.initialization == still.initialization > 0
     assert learned.learning > still.learning
     assert learned.traffic == still.traffic == 0
     assert learned.weights > still.weights
@@ -86,24 +86,25 @@ def test_a_prior_is_walked_on_and_does_not_learn() -> None:
 
 
 class Counting(Uniform):
-    born = 0
+    made = 0
 
     def __call__(self, n: int, *, rng: torch.Generator, old: torch.Tensor | None = None) -> InitialStates:
-        self.born += n
+        self.made += n
         return super().__call__(n, rng=rng, old=old)
 
 
+@pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize(("p", "rounds"), [(0.5, 2), (0.05, None), (0.0, 3), (1.0, None)])
-def test_births_are_those_of_the_chains(p: float, rounds: int | None) -> None:
-    start = Counting((1,))
-    chains = Persistent(start, Walk(steps=0, step_size=1.0), Streams(0), size=200, rejuvenate=p, rounds=rounds)
+def test_rejuvenations_are_as_many_as_declared(p: float, rounds: int | None, first: bool) -> None:
+    start, options = Counting((1,)), {"rejuvenate": p, "rounds": rounds, "count_first_walk": first}
+    chains = Persistent(start, Walk(steps=0, step_size=1.0), Streams(0), size=200, **options)
     for _ in range(50):  # until ages are as they stay
         chains.step(lambda x: x.sum(1), 100)
-    start.born = 0
+    start.made = 0
     for _ in range(400):
         chains.step(lambda x: x.sum(1), 100)
-    expected = births(part("persistent", rejuvenate=p, rounds=rounds))
-    assert start.born / 40_000 == pytest.approx(expected, abs=0.01)
+    expected = Persistent.cost(options, batch=100, steps=0).initialized
+    assert start.made / 400 == pytest.approx(expected, abs=1)
 
 
 @pytest.mark.parametrize("name", ["celeba-shortrun", "imagenet64-longrun", "imagenet224-midrun", "toy-rings"])

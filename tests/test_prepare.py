@@ -357,7 +357,7 @@ def test_training_samples_the_weights_of_the_moment() -> None:
         training.trainer.step()
         x = images(9, 1, 8)
         for energy, net in (
-            (training.trainer.energy, training.trainer.ebm.net),
+            (training.trainer.energy.full, training.trainer.ebm.net),
             (training.model.energy, training.trainer.ebm.ema),
         ):
             expected = by_autograd(net, x).float() / training.model.recipe.temperature

@@ -68,8 +68,8 @@ def test_the_energy_is_the_sum_and_the_evaluation_temperature_spares_the_gaussia
 def test_chains_walk_on_the_sum_and_the_loss_is_of_the_learned_term(prior_run: Path) -> None:
     training = build.training(longrun(prior_run))
     x, net = images(), training.trainer.ebm.net
-    torch.testing.assert_close(training.trainer.learned(x), net(x) / 0.01)
-    gap = training.trainer.energy(x) - training.trainer.learned(x)
+    torch.testing.assert_close(training.trainer.energy.learned(x), net(x) / 0.01)
+    gap = training.trainer.energy.full(x) - training.trainer.energy.learned(x)
     prior = build.load(prior_run).net
     torch.testing.assert_close(gap, prior(x) / 0.02 + x.flatten(1).square().sum(1) / (2 * 0.3**2))
 
@@ -138,7 +138,7 @@ def test_priors_that_do_not_fit_are_refused(prior_run: Path, tmp_path: Path) -> 
     with pytest.raises(BadInput, match="has a prior of its own"):
         build.training(longrun(tmp_path / "longrun"))
     toy = build.resolve(recipes.get("toy-mixture"))
-    with pytest.raises(BadInput, match=r"of states \(1, 8, 8\), and the data are \(2,\)"):
+    with pytest.raises(BadInput, match=r"prior.run .*\(1, 8, 8\).*\(2,\)"):
         build.training(validate({**toy.model_dump(mode="json"), "prior": {"run": str(prior_run)}}))
 
 

@@ -68,6 +68,35 @@ def table(page: str, name: str) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
+EARLIER = """
+import torch
+import ebmlife
+from ebmlife.chains import Persistent
+from ebmlife.data import Batches, digits
+from ebmlife.langevin import Walk
+from ebmlife.learner import Learner
+from ebmlife.randomness import Streams
+from ebmlife.starts import Uniform
+from ebmlife.trainer import Trainer
+
+net = ebmlife.nets.SNGANEnergy(size=8, width=16, channels=1)
+ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)
+chains = Persistent(Uniform((1, 8, 8)), Walk(steps=2, step_size=0.05), Streams(0), size=500, rejuvenate=0.05)
+trainer = Trainer(Batches(digits(), size=64, seed=0), chains, learned=net, energy=net, ebm=ebm)
+trainer.fit(2, after=[lambda figures: print(figures.update, figures.energy_difference)])
+"""
+
+
+def test_the_training_of_the_earlier_readme_still_works() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", EARLIER], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1].startswith("2 ")
+
+
+def test_a_training_takes_two_import_lines() -> None:
+    (code,) = re.findall(r"# A training of your own.*?(?=```)", PAGE, re.DOTALL)
+    assert len(re.findall(r"^(?:import|from) ", code, re.MULTILINE)) == 1  # beside `import ebmlife`
+
+
 def test_every_row_is_of_one_experiment_on_its_commands_page() -> None:
     """All numbers of a row are in one row or paragraph of the page that its command writes."""
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if line.endswith("` |")]

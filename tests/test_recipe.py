@@ -296,7 +296,7 @@ def test_later_fields_are_in_the_hash_where_they_change_something(field: str, va
 
 def test_every_method_has_a_name_and_keeps_it() -> None:
     assert changed().method == "ebm"
-    with pytest.raises(BadInput, match="method of digits-shortrun is 'ebm' and stays so"):
+    with pytest.raises(BadInput, match="method of digits-shortrun is 'ebm'"):
         changed(method="gan")
     with pytest.raises(BadInput, match="unknown method 'gam'; did you mean 'gan'"):
         validate({"method": "gam", "name": "x"})

@@ -5,17 +5,19 @@ import torch
 from conftest import small_digits
 from torch import Tensor, nn
 
-from ebmlife.data import Batches, InMemory
-from ebmlife.errors import Diverged
+import ebmlife
+from ebmlife.data import Batches, InMemory, digits
+from ebmlife.errors import BadInput, Diverged
+from ebmlife.nets import SNGANEnergy
 from ebmlife.runs import build
-from ebmlife.sampling.energy import Energy, tempered
+from ebmlife.sampling.energy import Energy, gaussian, tempered
 from ebmlife.sampling.loop import Info, Walk
 from ebmlife.sampling.rng import Streams, normal
 from ebmlife.sampling.schedule import Phase, Piecewise, constant
 from ebmlife.training.chains import Fresh, Negatives, Persistent
-from ebmlife.training.ebm import Trainer, reconstruction
+from ebmlife.training.ebm import TrainableEnergy, Trainer, reconstruction
 from ebmlife.training.learner import Learner
-from ebmlife.training.starts import FromData, FromGenerator
+from ebmlife.training.starts import FromData, FromGenerator, Uniform
 
 
 class Table(nn.Module):
@@ -59,9 +61,9 @@ def test_likelihood_gradient_equals_autograd_where_the_normaliser_is_known(tempe
     assert reference.energies.grad is not None
 
     ebm = Learner(table, torch.optim.SGD(table.parameters()), learning_rate=constant(1.0), ema=0.0)
-    learned = tempered(table, temperature)
     before = table.energies.detach().clone()
-    Trainer(Batches(InMemory(data), size=8, seed=0), Exact(counts), learned=learned, energy=learned, ebm=ebm).step()
+    energy = TrainableEnergy(ebm, temperature=temperature)
+    Trainer(Batches(InMemory(data), size=8), Exact(counts), energy).step()
     torch.testing.assert_close(before - table.energies.detach(), reference.energies.grad)
 
 
@@ -81,7 +83,7 @@ def test_learning_ends_where_samples_have_the_variance_of_the_data() -> None:
     walk = Walk(steps=constant(20), step_size=0.3, noise=normal(streams["langevin"]))
     chains = Persistent(FromData(InMemory(data)), walk, streams, size=500)
     ebm = Learner(net, torch.optim.SGD(net.parameters()), learning_rate=constant(1.0), ema=0.9)
-    trainer = Trainer(Batches(InMemory(data), size=250, seed=0), chains, learned=net, energy=net, ebm=ebm)
+    trainer = Trainer(Batches(InMemory(data), size=250), chains, ebm)
     trainer.fit(400)
     # Discretised Langevin on k x^2 / 2 has variance (2 / k) / (2 - a), a = k step_size^2 / 2.
     k = ebm.ema.stiffness.item()
@@ -102,10 +104,52 @@ def test_data_noise_goes_on_positives_only() -> None:
     ebm = Learner(net, torch.optim.SGD(net.parameters()), learning_rate=constant(0.1))
     batches = Batches(data, size=64, seed=0)
     noise = normal(streams["data noise"])
-    Trainer(batches, chains, learned=net, energy=net, ebm=ebm, data_noise=0.3, noise=noise).step()
+    Trainer(batches, chains, ebm, data_noise=0.3, noise=noise).step()
     positives, negatives = seen[-1].chunk(2)
     assert positives.std().item() == pytest.approx(0.3, rel=0.3)
     assert torch.equal(negatives, torch.zeros(64, 1))
+
+
+def _trained(spelling: str) -> list[Tensor]:
+    """The weights after two updates of one training, however its energy is given."""
+    torch.manual_seed(0)
+    net, streams, data = SNGANEnergy(size=8, width=4, channels=1), Streams(), digits()
+    chains = Persistent(Uniform(data.shape), Walk(steps=2, step_size=0.05, noise=normal(streams["langevin"])), size=20)
+    batches = Batches(data, size=8)
+    if spelling == "network":
+        trainer = Trainer(batches, chains, net)
+    elif spelling == "energy":
+        trainer = Trainer(batches, chains, TrainableEnergy(Learner(net, learning_rate=1e-4)))
+    else:
+        ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)
+        trainer = Trainer(batches, chains, learned=net, energy=ebmlife.prepare(net), ebm=ebm)
+    trainer.fit(2)
+    return [weight.detach().clone() for weight in net.parameters()]
+
+
+def test_an_energy_is_one_thing_however_it_is_given() -> None:
+    for spelling in ("energy", "learned, energy and ebm"):
+        assert all(torch.equal(a, b) for a, b in zip(_trained("network"), _trained(spelling), strict=True))
+
+
+def test_fixed_terms_are_walked_on_and_not_learned() -> None:
+    net, x = Quadratic(), torch.randn(5, 1)
+    energy = TrainableEnergy(net, temperature=0.5, fixed=[gaussian(0.1), lambda x: 3 * x[:, 0]])
+    torch.testing.assert_close(energy.learned(x), net(x) / 0.5)
+    torch.testing.assert_close(energy.full(x), net(x) / 0.5 + x[:, 0] ** 2 / (2 * 0.1**2) + 3 * x[:, 0])
+    assert energy.learner.net is net
+
+
+def test_an_energy_that_cannot_learn_is_refused() -> None:
+    data = InMemory(torch.zeros(8, 1))
+    chains, batches = Fresh(FromData(data), Walk(steps=1, step_size=0.1)), Batches(data, size=8)
+    for arguments in (
+        {"energy": lambda x: x.sum(1)},
+        {"energy": Quadratic(), "learned": Quadratic()},
+        {"energy": TrainableEnergy(Quadratic()), "ebm": Learner(Quadratic())},
+    ):
+        with pytest.raises(BadInput, match=r"one energy.*TrainableEnergy.*ebm=Learner"):
+            Trainer(batches, chains, **arguments)  # type: ignore[arg-type]
 
 
 def test_reconstruction_is_the_sum_of_squares_of_an_image_and_leaves_the_walk_alone() -> None:

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ebmlife import attacks, exam, nets
+    from ebmlife import attacks, data, exam, nets, training
     from ebmlife.defense import DefendedClassifier, Purifier
     from ebmlife.errors import BadInput, Diverged
     from ebmlife.runs.build import load
@@ -33,6 +33,7 @@ __all__ = [
     "Purifier",
     "__version__",
     "attacks",
+    "data",
     "exam",
     "importers",
     "langevin",
@@ -40,6 +41,7 @@ __all__ = [
     "nets",
     "prepare",
     "seeded",
+    "training",
 ]
 
 _NAMES = {

@@ -233,7 +233,7 @@ def _mutations(data: bytes, count: int) -> Iterator[bytes]:
 
 
 def test_mutated_pickles_are_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["ebmlife.data.cifar10"]
+    module = sys.modules["ebmlife.data.cifar"]
     monkeypatch.setattr(module, "IMAGES_PER_FILE", 20)
     rng = np.random.default_rng(0)
     sound = python_file(rng.integers(256, size=(20, 3072), dtype=np.uint8), rng.integers(10, size=20))

@@ -15,7 +15,7 @@ N = 1203  # images a file in these tests; more than cPickle's 1000 to a list of 
 @pytest.fixture(autouse=True)
 def _small_files(request, monkeypatch):
     if "official_cifar10" not in request.fixturenames:
-        monkeypatch.setattr(importlib.import_module("ebmlife.data.cifar10"), "IMAGES_PER_FILE", N)
+        monkeypatch.setattr(importlib.import_module("ebmlife.data.cifar"), "IMAGES_PER_FILE", N)
 
 
 @pytest.fixture(scope="module")

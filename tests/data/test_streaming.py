@@ -13,7 +13,7 @@ from test_run import assert_same
 
 from ebmlife import recipes
 from ebmlife.data import Batches, Cropped, Dataset, InMemory, folder, huggingface, torchvision, webdataset
-from ebmlife.data.squares import anywhere, centre
+from ebmlife.data.squares import anywhere, center
 from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import Recipe, override
 from ebmlife.runs import build, run
@@ -151,7 +151,7 @@ def test_the_papers_crop_is_the_largest_square_anywhere_along_the_longer_side() 
     assert anywhere((0.3, 0.0, 0.9))(14, 9) == (0, 0, 9, 9)
     assert anywhere((0.3, 0.999, 0.9))(14, 9) == (5, 0, 14, 9)
     assert anywhere((0.3, 0.9, 0.5))(9, 30) == (0, 11, 9, 20)
-    assert anywhere((0.3, 0.9, 0.5))(10, 10) == centre(10, 10) == (0, 0, 10, 10)
+    assert anywhere((0.3, 0.9, 0.5))(10, 10) == center(10, 10) == (0, 0, 10, 10)
 
 
 def test_smaller_crops_have_uniform_area_and_stay_inside() -> None:

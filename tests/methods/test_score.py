@@ -114,5 +114,5 @@ def test_score_networks_keep_the_shape_and_know_the_noise(size: int, channels: i
 
 
 def test_other_sizes_have_no_score_network() -> None:
-    with pytest.raises(BadInput, match="power of 2 pixels from 4 on, not 12"):
+    with pytest.raises(BadInput, match="power of 2 and at least 4, not 12"):
         ScoreNet(12)

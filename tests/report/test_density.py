@@ -40,7 +40,7 @@ def test_the_burn_in_histogram_counts_every_state(maturing: Path) -> None:
     assert len(ages) == BURN_IN
     assert list(histogram.lines[0].values) == np.bincount(ages.astype(int), minlength=4).tolist()
     assert histogram.bars
-    assert "30 states at update 10; they mature at 3 walks" in histogram.caption
+    assert "30 states at update 10; they are burned in after 3 walks" in histogram.caption
     assert arrivals.title == "Arrivals"
 
 

@@ -1,4 +1,4 @@
-"""Operations a second: what makers state of their devices, and what this machine does."""
+"""Operations per second: as vendors state them for their devices, and as measured on this machine."""
 
 import time
 from collections.abc import Callable
@@ -13,16 +13,16 @@ from ebmlife.sampling.loop import langevin
 
 # Dense TFLOPS of the arithmetic that PyTorch's convolutions use by default for float32: TF32 where there is any.
 STATED = {"v100": 15.7, "a100": 156.0, "h100": 495.0, "rtx4090": 82.6}
-SHARE = 0.4  # of a stated rate that convolutions are taken to reach; unmeasured
+SHARE = 0.4  # of a stated rate that convolutions are assumed to reach; unmeasured
 MEASURED = ("matrix", "own")
 _SIDE, _PRODUCTS = 1536, 6
-_IMAGES, _SECONDS = 16, 2.0  # of a walk that measures
+_IMAGES, _SECONDS = 16, 2.0  # of the walk that is timed
 Clock = Callable[[], float]
-Meter = Callable[[], float]  # a rate as it is at the moment
+Meter = Callable[[], float]  # measures the present rate
 
 
 def find_rate(text: str, recipe: EBMRecipe) -> tuple[float, str]:
-    """Operations a second of one device, and where the number comes from."""
+    """Operations per second of one device, and a phrase that says where the number comes from."""
     name = text.lower()
     if name in MEASURED:
         rate = meter(name, recipe)()
@@ -40,7 +40,7 @@ def find_rate(text: str, recipe: EBMRecipe) -> tuple[float, str]:
 
 
 def meter(name: str, recipe: EBMRecipe, *, clock: Clock = time.perf_counter) -> Meter:
-    """Measures 'matrix', a large product in float32 on the processor, or 'own', a walk on the recipe's own energy."""
+    """A meter of 'matrix', a large float32 product on the CPU, or of 'own', a walk on the recipe's own energy."""
     return _matrix(clock) if name == "matrix" else _own(recipe, clock)
 
 
@@ -56,19 +56,20 @@ def _matrix(clock: Clock) -> Meter:
 def _own(recipe: EBMRecipe, clock: Clock) -> Meter:
     shape, device = shape_of(recipe.data), build.find_device(recipe.device)
     net, _ = build.networks(recipe.model_copy(update={"generator": None}), shape, device)
-    states = min(recipe.batch, _IMAGES) if len(shape) == 3 else recipe.batch  # few points would cost as much as many
+    states = min(recipe.batch, _IMAGES) if len(shape) == 3 else recipe.batch  # a few points cost as much as many
     energy, x = build.energy_of(net, recipe), torch.rand(states, *shape, device=device)
     plain = {"generator": None, "prior": None, "chains": part("fresh"), "batch": 1}
     one = estimate(recipe.model_copy(update=plain)).walk / recipe.langevin.steps(0)
 
     def walk(steps: int) -> float:
-        return langevin(energy, x, steps=steps, step_size=recipe.langevin.step_size)[1].gradient.item()  # waits for it
+        _, info = langevin(energy, x, steps=steps, step_size=recipe.langevin.step_size)
+        return info.gradient.item()  # waits for the device
 
     walk(1)  # compiles
     steps = max(3, round(_SECONDS / spent(lambda: walk(1), time.perf_counter)))
 
     def rate() -> float:
-        """Of further steps: what a walk costs before its first one is small beside a walk of training."""
+        """The rate of all steps but the first: what a walk costs before that is small in training."""
         first, all_of_them = (spent(lambda n=n: walk(n), clock) for n in (1, 1 + steps))  # type: ignore[misc]
         return len(x) * steps * one / max(all_of_them - first, 1e-9)
 

@@ -18,8 +18,7 @@ from ebmlife.sampling.loop import Walk, langevin
 from ebmlife.sampling.native.library import library
 from ebmlife.sampling.rng import Noise, Streams, normal
 from ebmlife.training.chains import Persistent
-from ebmlife.training.ebm import Trainer
-from ebmlife.training.learner import Learner
+from ebmlife.training.ebm import TrainableEnergy, Trainer
 from ebmlife.training.starts import Uniform
 
 Contestant = Callable[[int], Any]  # walks so many steps, or makes so many updates
@@ -120,12 +119,12 @@ def update_contestants(case: Case, *, steps: int = 30, bank: int = 1000) -> dict
     def trainer(fast: bool) -> Trainer:
         net, streams = case.net(), Streams(0)
         data = InMemory(torch.randint(0, 256, (1000, case.channels, case.size, case.size), dtype=torch.uint8))
-        learned: Energy = net if fast else plain_energy(net)
-        ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)
+        energy = TrainableEnergy(net)
+        if not fast:
+            energy.learned = energy.full = plain_energy(net)
         walk = Walk(steps=steps, step_size=STEP_SIZE, noise=normal(streams["langevin"]))
         chains = Persistent(Uniform(data.shape), walk, streams, size=bank, rejuvenate=0.05)
-        energy = prepare(net) if fast else learned
-        return Trainer(Batches(data, size=case.batch, seed=0), chains, learned=learned, energy=energy, ebm=ebm)
+        return Trainer(Batches(data, size=case.batch, seed=0), chains, energy)
 
     def train(trainer: Trainer, updates: int) -> None:
         trainer.fit(trainer.update + updates)

@@ -15,13 +15,14 @@ from ebmlife.cli.parsing import counts, raw_weights
 from ebmlife.defense.defended import AVERAGES
 from ebmlife.defense.gradients import Fixed, Gradient, Smooth, find
 from ebmlife.errors import BadInput
+from ebmlife.recipes.schema import Part
 from ebmlife.runs import locate
+from ebmlife.runs.build import describe
 from ebmlife.runs.evaluated import Images
 
 AUTHORS_IMAGENET = "probabilities"  # what the paper's authors average for their ImageNet classifier
 _IMAGENET = 1000  # classes
 _IMAGES = 100  # attacked where neither --n nor a preset gives a number
-_CLASSES = {"digits": 10, "cifar10": 10}  # kinds of data with a known number of classes
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,11 @@ def labeled_images(chosen: Images, n: int | None) -> tuple[Tensor, Tensor]:
     return data.take(rows), data.labels[rows]
 
 
-def check_classes(data: str, classifier: nn.Module, x: Tensor) -> None:
+def check_classes(data: Part, classifier: nn.Module, x: Tensor) -> None:
     """Raises BadInput if the classifier has another number of classes than the data, where that is known."""
-    classes = validation.classes(classifier, x)
-    if classes != _CLASSES.get(data, classes):
+    classes, declared = validation.classes(classifier, x), describe(data).classes
+    if declared is not None and classes != declared:
         raise BadInput(
-            f"the classifier has {classes} classes, but {data} has {_CLASSES[data]}; "
-            f"give a classifier that was trained on {data}"
+            f"the classifier has {classes} classes, but {data.kind} has {declared}; "
+            f"give a classifier that was trained on {data.kind}"
         )

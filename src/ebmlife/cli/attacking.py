@@ -148,7 +148,7 @@ def _prepare(options: argparse.Namespace, changes: dict[str, str]) -> _Prepared:
     chosen = images.find(model, options, changes, tests=True)
     x, y = (values.to(model.device) for values in attack_plan.labeled_images(chosen, plan.images))
     training_note = images.refuse_training_images(chosen, len(x), options)
-    attack_plan.check_classes(chosen.part.kind, classifier, x)
+    attack_plan.check_classes(chosen.part, classifier, x)
     average = attack_plan.average(options, classifier, x)
     out = options.out or attack_plan.default_folder(options, plan.config, average)
     defenses = {

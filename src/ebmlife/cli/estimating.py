@@ -19,19 +19,25 @@ from ebmlife.runs.user_code import Trust
 
 _FID_SAMPLES = 50_000
 _RATE = (
-    f"TFLOPS that a device sustains; or {', '.join(STATED)}: {SHARE:.0%} of what is stated; or, measured here, own "
-    "(the recipe's walk) or matrix (a product on the processor)"
+    f"TFLOPS that one device sustains; or {', '.join(STATED)} for {SHARE:.0%} of the vendor's number; or a rate that "
+    "is measured on this machine: own (the recipe's walk) or matrix (a matrix product on the CPU)."
 )
 
 
 def register(command: Command) -> None:
-    about = "count what a recipe costs: operations, memory, traffic, hours"
-    guess = command("estimate", _estimate, about, fields=True)
-    guess.add_argument("name")
-    guess.add_argument("--devices", default="1,8,64", help="how many, with commas between (default: %(default)s)")
-    guess.add_argument("--rate", default="a100", help=_RATE.replace("%", "%%"))
-    guess.add_argument("--link", type=float, default=25, help="GB/s between devices (default: %(default)s)")
-    guess.add_argument("--measure", action="store_true", help="run a few updates here, and say how far off it is")
+    about = "estimate what a recipe costs: operations, memory, traffic, hours"
+    parser = command("estimate", _estimate, about, fields=True)
+    parser.add_argument("name", help="Name of the recipe.")
+    parser.add_argument(
+        "--devices", default="1,8,64", help="Numbers of devices, separated by commas (default: %(default)s)."
+    )
+    parser.add_argument("--rate", default="a100", help=_RATE.replace("%", "%%"))
+    parser.add_argument(
+        "--link", type=float, default=25, help="Bandwidth between devices in GB/s (default: %(default)s)."
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="Run a few updates on this machine and compare them with the estimate."
+    )
 
 
 def _estimate(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -53,15 +59,21 @@ def _table(recipe: EBMRecipe, estimates: list[Estimate], rate: float, stated: st
     table = Table("", *(f"{e.devices} device{'s' if e.devices > 1 else ''}" for e in estimates))
     table.title = f"{recipe.name}: {recipe.updates:,} updates of {recipe.batch} images, each device at {stated}"
     first = estimates[0]
-    for name, part in (("walk", first.walk), ("learning", first.learning), ("births", first.births)):
-        table.add_row(f"operations an update, {name}", *[f"{part / 1e12:,.3g} T"] * len(estimates))
+    for name, part in (
+        ("walk", first.walk),
+        ("learning", first.learning),
+        ("initialization", first.initialization),
+    ):
+        table.add_row(f"operations per update, {name}", *[f"{part / 1e12:,.3g} T"] * len(estimates))
     for name in ("weights", "bank", "activations", "memory"):
-        title = "memory of a device" if name == "memory" else f"  {name}"
+        title = "memory per device" if name == "memory" else f"  {name}"
         table.add_row(title, *(_gigabytes(getattr(e, name)) for e in estimates))
-    table.add_row("traffic of a device an update", *(_gigabytes(e.traffic) for e in estimates))
-    table.add_row("an update, operations", *(f"{e.seconds(rate):,.3g} s" for e in estimates))
-    table.add_row(f"an update, traffic at {link / 1e9:g} GB/s", *(f"{e.traffic / link:,.3g} s" for e in estimates))
-    table.add_row("the training", *(f"{e.hours(rate, link):,.3g} h" for e in estimates))
+    table.add_row("traffic per device and update", *(_gigabytes(e.traffic) for e in estimates))
+    table.add_row("time per update, operations", *(f"{e.seconds(rate):,.3g} s" for e in estimates))
+    table.add_row(
+        f"time per update, traffic at {link / 1e9:g} GB/s", *(f"{e.traffic / link:,.3g} s" for e in estimates)
+    )
+    table.add_row("time of the training", *(f"{e.hours(rate, link):,.3g} h" for e in estimates))
     sampled = f"{_FID_SAMPLES:,} samples of {recipe.sampling_steps} steps"
     table.add_row(sampled, *(f"{_FID_SAMPLES * e.sample / e.devices / rate / 3600:,.3g} h" for e in estimates))
     return table
@@ -72,17 +84,17 @@ def _gigabytes(count: float) -> str:
 
 
 def _measure(recipe: EBMRecipe, rate: str, console: Console, trust: Trust, *, updates: int = 3) -> None:
-    """Real updates and the rate, in turns and in seconds of the processor: neither a machine that slows down nor
-    other programs on it count. (On a GPU the processor's seconds mean nothing: there, by the clock.)"""
+    """Times real updates and the rate in turns, in CPU seconds: a machine that slows down, or other programs on it, do
+    not matter. (On a GPU, CPU seconds mean nothing; wall-clock time is used.)"""
     clock = time.perf_counter if build.find_device(recipe.device).type == "cuda" else time.process_time
-    guess, measured = estimate(recipe, trust=trust), meter(rate, recipe, clock=clock)
+    expected, measure = estimate(recipe, trust=trust), meter(rate, recipe, clock=clock)
     trainer = build.training(build.self_contained(recipe), trust=trust).trainer
     trainer.step()  # compiles, allocates
     ratios = []
     for _ in range(updates):
-        before = measured()
+        before = measure()
         seconds = spent(trainer.step, clock)
-        ratios.append(seconds / guess.seconds((before + measured()) / 2))
+        ratios.append(seconds / expected.seconds((before + measure()) / 2))
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
     found = f"{statistics.median(ratios):.2f}, median of {updates} updates with {torch.get_num_threads()} threads"
     console.print(f"measured / estimated: {found} ({spread})", highlight=False)

@@ -19,7 +19,7 @@ from ebmlife.runs.prior import FixedPrior
 from ebmlife.sharing.importers import load
 from ebmlife.sharing.importers.formats import Imported
 
-_RECIPES = {  # whose networks have these sizes
+_RECIPES = {  # recipes with networks of these sizes
     "ebm-sngan32": "cifar10-shortrun",
     "ebm-sngan64": "celeba-shortrun",
     "ebm-sngan128": "imagenet128-shortrun",
@@ -33,13 +33,19 @@ _RECIPES = {  # whose networks have these sizes
 
 
 def register(command: Command) -> None:
-    about = "make a run's folder of weights that other people trained: energy, generator or both; or a classifier"
-    bring = command("import", _import, about, fields=True)
-    bring.add_argument("files", nargs="+", help="TensorFlow checkpoint, .safetensors or .pth; at most one of each sort")
-    bring.add_argument("--out", type=Path, required=True, help="the folder to make (a classifier: .safetensors)")
-    bring.add_argument("--recipe", help="what the weights were trained for: temperature, step size, data")
-    bring.add_argument("--prior", help="the file of the fixed prior energy of a longrun model")
-    bring.add_argument("--net", help="insist on a kind, such as ebm-sngan32; default: what the tensors look like")
+    about = "import weights that were trained elsewhere: an energy, a generator or both, or a classifier"
+    parser = command("import", _import, about, fields=True)
+    parser.add_argument(
+        "files",
+        nargs="+",
+        help="TensorFlow checkpoints, .safetensors or .pth files.",
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="Folder of the new run; of a classifier, a .safetensors file."
+    )
+    parser.add_argument("--recipe", help="Recipe with the temperature, step size and data of these weights.")
+    parser.add_argument("--prior", help="File with the fixed prior energy of a longrun model.")
+    parser.add_argument("--net", help="Kind of the network, such as ebm-sngan32 (default: found by its tensors).")
 
 
 def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -48,28 +54,28 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
         return _classifier(found[0].net, found, options.out)
     energy, generator = _one(found, "ebm-"), _one(found, "gen-")
     chosen = energy or generator
-    assert chosen is not None  # there is at least one file, and kinds are of two sorts
+    assert chosen is not None  # there is at least one file, and it is one of the two
     name = options.recipe or _RECIPES.get(chosen.kind)
     if name is None:
-        raise BadInput(f"no recipe of the paper has {chosen.kind}; say with --recipe what it was trained for")
+        raise BadInput(f"no recipe of the paper has a network {chosen.kind}; name a recipe for it with --recipe")
     recipe, prior = _with_prior(_fitted(as_ebm(recipes.get(name)), energy, generator), options.prior)
     recipe = as_ebm(build.resolve(override(build.resolve(recipe), changes)))
     shape = _shape(recipe, energy, generator)
-    net, maker = build.networks(recipe, shape, build.find_device("cpu"), trust=options.trust)
-    for target, source in ((net, energy), (maker, generator)):
+    net, generator_net = build.networks(recipe, shape, build.find_device("cpu"), trust=options.trust)
+    for target, source in ((net, energy), (generator_net, generator)):
         if isinstance(target, nn.Module) and source is not None:
             build.fit_weights(target, source.net.state_dict(), source.kind)
     origin = ", ".join(map(str, (*options.files, *([options.prior] if prior else []))))
-    write_weights(options.out, recipe, net, maker, prior, shape=shape, origin=origin)
+    write_weights(options.out, recipe, net, generator_net, prior, shape=shape, origin=origin)
     print(f"{', '.join(one.kind for one in found)} -> {shown(options.out)}, with the numbers of {name}")
     return 0
 
 
 def _classifier(net: AuthorsWideResNet, found: list[Imported], out: Path) -> int:
     if len(found) > 1:
-        raise BadInput("a classifier is imported by itself; leave the other files away")
+        raise BadInput("a classifier is imported alone; run the command without the other files")
     if out.suffix != ".safetensors":
-        raise BadInput(f"a classifier becomes a file: --out {out.name}.safetensors")
+        raise BadInput(f"a classifier is written to a file; use --out {out.name}.safetensors")
     write_authors_wrn(out, net, found[0].options)
     print(f"wrn -> {shown(out)}; use it as --classifier wrn:{shown(out)}")
     return 0
@@ -83,7 +89,7 @@ def _one(found: list[Imported], sort: str) -> Imported | None:
 
 
 def _fitted(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> EBMRecipe:
-    """The recipe with these networks; without a generator chains start from data, without an energy they stand."""
+    """The recipe with these networks. Without a generator, chains start from data; without an energy, they stay."""
     changes: dict[str, object] = {"net": part("flat"), "sampling_steps": 0}
     if energy is not None:
         changes = {"net": _part(energy, build.NETS)}
@@ -99,28 +105,32 @@ def _with_prior(recipe: EBMRecipe, file: str | None) -> tuple[EBMRecipe, FixedPr
     if recipe.net.kind == "flat":
         return recipe.model_copy(update={"prior": None}), None
     if (file is None) != (recipe.prior is None):
-        how = "leave --prior away" if recipe.prior is None else "give its file with --prior"
-        raise BadInput(f"{recipe.name} has {'no' if recipe.prior is None else 'a'} prior energy; {how}")
+        remedy = "run it without --prior" if recipe.prior is None else "give its file with --prior"
+        raise BadInput(f"{recipe.name} has {'no' if recipe.prior is None else 'a'} prior energy; {remedy}")
     if file is None:
         return recipe, None
     found = load(file)
     if not found.kind.startswith("ebm-"):
-        raise BadInput(f"--prior {file} is {found.kind}, and a prior is an energy")
+        raise BadInput(f"--prior {file} is {found.kind}; expected the file of an energy")
     prior = FixedPrior(found.net, build.NETS.resolve(_part(found, build.NETS)), recipe.temperature)
     return recipe.model_copy(update={"prior": Prior(run=file, temperature=recipe.temperature)}), prior
 
 
-def _part(of: Imported, kinds: Registry) -> Part:
-    kind = next(name for name, maker in kinds.makers.items() if maker is of.network)
-    return part(kind, **{name: value for name, value in of.options.items() if name not in kinds.provided})
+def _part(imported: Imported, table: Registry) -> Part:
+    kind = next(name for name, maker in table.makers.items() if maker is imported.network)
+    return part(kind, **{name: value for name, value in imported.options.items() if name not in table.provided})
 
 
 def _shape(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> tuple[int, ...]:
-    """Of the energy's images, else of the recipe's data: a generator's images may be resized to it."""
-    wanted = recipe.data.options.get("size")
+    """The shape of the energy's images, else of the recipe's data, to which a generator's images may be resized."""
+    expected = recipe.data.options.get("size")
     one = energy or generator
     assert one is not None
     size, channels = one.options["size"], one.options.get("channels", 3)
-    if energy is not None and wanted not in (None, size):
-        raise BadInput(f"{energy.kind} is of {size}x{size} images, the data of {recipe.name} of {wanted}x{wanted}")
-    return (channels, size if wanted is None else wanted, size if wanted is None else wanted)
+    if energy is not None and expected not in (None, size):
+        raise BadInput(
+            f"{energy.kind} is for images of {size}x{size}, and the data of {recipe.name} have {expected}x{expected}; "
+            f"add --data.size {size}"
+        )
+    side = size if expected is None else expected
+    return (channels, side, side)

@@ -18,7 +18,6 @@ from ebmlife.errors import shown
 from ebmlife.exam import score_samples
 from ebmlife.plots import pictures
 from ebmlife.runs import build, locate, scores
-from ebmlife.runs.build.splits import ALL
 from ebmlife.runs.evaluated import Images, choose
 from ebmlife.runs.model import Model
 from ebmlife.storage import checkpoint
@@ -77,7 +76,7 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
         place, source = locate.own(options.folder), locate.find(options.folder, update=options.update)
         chosen = _reference(model, options, changes)
         asked = counts(options.steps) if options.steps else None
-    n = (2000 if model.recipe.data.kind == "digits" else 5000) if options.n is None else options.n
+    n = build.describe(model.recipe.data).samples if options.n is None else options.n
     score = partial(
         score_samples, data=chosen.data, n=n, seed=options.seed, progress=partial(_progress, ranks), ranks=ranks
     )
@@ -104,8 +103,9 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 def _reference(model: Model, options: argparse.Namespace, changes: dict[str, str]) -> Images:
     """The images that samples are compared with: the training images, as usual with FID; of digits, all."""
-    if model.recipe.data.kind == "digits" and not images.typed(options, changes):
-        return choose(model, {}, ALL, tests=False)
+    split = build.describe(model.recipe.data).reference
+    if split is not None and not images.typed(options, changes):
+        return choose(model, {}, split, tests=False)
     return images.find(model, options, changes, tests=False)
 
 

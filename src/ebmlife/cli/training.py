@@ -16,28 +16,32 @@ from ebmlife.recipes.schema import Recipe, override
 from ebmlife.runs import build, run
 from ebmlife.runs.run import Outcome
 
-_AS_AUTHORS = "train as the code of the paper's authors does, where its print says otherwise; see docs/paper.md"
+_AS_AUTHORS = "Follow the authors' code where it differs from the paper's text (see docs/paper.md)."
+
+_NAME = "Name of the recipe, as `ebmlife recipes` lists it."
 
 
 def register(command: Command) -> None:
     command("recipes", _recipes, "list the named recipes", loads=False)
-    show = command("show", _show, "print a recipe with all its fields", fields=True, loads=False)
-    show.add_argument("name")
+    show = command("show", _show, "print a recipe with all its fields and its hash", fields=True, loads=False)
+    show.add_argument("name", help=_NAME)
     show.add_argument("--as-authors", action="store_true", help=_AS_AUTHORS)
     train = command("train", _train, "train a recipe in a new folder", fields=True, shared=True)
-    train.add_argument("name")
+    train.add_argument("name", help=_NAME)
     train.add_argument("--as-authors", action="store_true", help=_AS_AUTHORS)
-    train.add_argument("--out", type=Path, required=True, help="the run's folder, which must not exist")
-    train.add_argument(
-        "--or-resume", action="store_true", help="continue the run that --out holds already, if it is of this recipe"
+    train.add_argument("--out", type=Path, required=True, help="Folder of the run, which must not exist.")
+    train.add_argument("--or-resume", action="store_true", help="Resume the run if --out holds one of this recipe.")
+    resume = command("resume", _resume, "resume a run that was stopped, or make it longer", fields=True, shared=True)
+    resume.add_argument("folder", type=Path, help="Folder of the run.")
+    resume.add_argument("--allow-changes", action="store_true", help="Resume even if the recipe has changed.")
+    resume.add_argument(
+        "--from-update", type=int, help="Update of the checkpoint to resume from (default: the newest)."
     )
-    resume = command("resume", _resume, "go on with a run", fields=True, shared=True)
-    resume.add_argument("folder", type=Path)
-    resume.add_argument("--allow-changes", action="store_true", help="go on although the recipe has changed")
-    resume.add_argument("--from-update", type=int, help="the checkpoint to go on from; default: the newest")
-    about = "train on the embedded digits and see what the model is good for, in minutes"
-    show_off = command("demo", _demo, about, loads=False)
-    show_off.add_argument("--out", type=Path, default=Path("runs/demo"), help="default: %(default)s")
+    about = "train a small model of digits and show what it can do, in minutes"
+    example = command("demo", _demo, about, loads=False)
+    example.add_argument(
+        "--out", type=Path, default=Path("runs/demo"), help="Folder of the run (default: %(default)s)."
+    )
 
 
 def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
@@ -49,7 +53,7 @@ def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
 
 
 def _varied(name: str, changes: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """`NAME --no-anneal` is the recipe NAME-no-anneal, and so on with all that there are."""
+    """The recipe of a variant that was given as an option: `NAME --no-anneal` is NAME-no-anneal."""
     for field, value in changes.items():
         variant = f"{name}-{field.replace('_', '-')}"
         if value == "true" and variant in recipes.names():
@@ -108,5 +112,5 @@ def _ended(outcome: Outcome, ranks: Ranks = SINGLE_PROCESS) -> int:
         print(f"done: {outcome.update} updates in {shown(outcome.folder)}")
     else:
         again = f"ebmlife resume {shown(quote(str(outcome.folder)))}"
-        print(f"stopped and saved at update {outcome.update}; go on with: {again}")
+        print(f"stopped and saved at update {outcome.update}; resume with: {again}")
     return 0

@@ -1,7 +1,8 @@
-"""Data sets: images as float32 (C, H, W) in [-1, 1], toy points of the plane, and endless batches of either."""
+"""Data sets: images as float32 (C, H, W) in [-1, 1], points of the plane, and endless batches of both."""
 
 from ebmlife.data.cifar import cifar10
 from ebmlife.data.dataset import Batches, Dataset, InMemory
+from ebmlife.data.description import Description, described, description_of
 from ebmlife.data.fetch import download
 from ebmlife.data.folders import folder
 from ebmlife.data.libraries import huggingface, torchvision
@@ -15,6 +16,7 @@ __all__ = [
     "Batches",
     "Cropped",
     "Dataset",
+    "Description",
     "InMemory",
     "Mixture",
     "Rings",
@@ -23,6 +25,8 @@ __all__ = [
     "Toy",
     "cifar10",
     "density",
+    "described",
+    "description_of",
     "digits",
     "download",
     "folder",

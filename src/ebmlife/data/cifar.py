@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ebmlife.data import images, inert_pickle
 from ebmlife.data.dataset import InMemory
+from ebmlife.data.description import Description, described
 from ebmlife.errors import BadInput
 from ebmlife.storage.atomic import located
 
@@ -19,6 +20,7 @@ TEST = ("test_batch",)
 IMAGES_PER_FILE = 10_000
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PIXELS = 3 * 32 * 32  # the red, the green, then the blue plane, row by row: (C, H, W) as it stands
+CIFAR10 = Description(title="CIFAR-10", shape=(3, 32, 32), classes=len(CLASSES), class_names=CLASSES)
 
 _MOST_BYTES = 2**25  # of a file of the python version; they have 31 million
 # The folder itself, or the one the official archive unpacks to.
@@ -26,11 +28,19 @@ _PLACES = (".", "cifar-10-batches-bin", "cifar-10-batches-py")
 _ADVICE = "put the official files there, or let a recipe fetch them into a new folder with --data.download true"
 
 
+@described(CIFAR10)
 def cifar10(folder: str | Path, *, train: bool = True) -> InMemory:
-    """The 50,000 training or 10,000 test images (3, 32, 32) with labels, from the official files in `folder`.
+    """The images (3, 32, 32) of CIFAR-10 with their labels, from the official files.
 
-    The binary version (data_batch_1.bin ...) and the python version (data_batch_1 ...) are both read, the latter as
+    The binary version (data_batch_1.bin ...) and the Python version (data_batch_1 ...) are both read, the latter as
     data only: it is a pickle, and is never unpickled.
+
+    Args:
+        folder: Folder of the files, or the one that holds the unpacked archive.
+        train: True: the 50,000 training images. False: the 10,000 test images.
+
+    Returns:
+        The data set.
     """
     place, suffix = _find(located(folder), TRAIN if train else TEST)
     read = _read_binary if suffix else _read_python
@@ -60,12 +70,14 @@ def _read_binary(path: Path) -> tuple[Bytes, Bytes]:
     expected = IMAGES_PER_FILE * (1 + PIXELS)
     if path.stat().st_size != expected:
         raise BadInput(
-            f"{path}: {path.stat().st_size} bytes, expected {expected}; the file is cut off or another; get it anew"
+            f"{path}: {path.stat().st_size} bytes, expected {expected}; "
+            "the file is incomplete or another one; download it again"
         )
     records = np.fromfile(path, dtype=np.uint8).reshape(IMAGES_PER_FILE, 1 + PIXELS)
     if records[:, 0].max() > 9:
         raise BadInput(
-            f"{path}: label {records[:, 0].max()}, expected 0 to 9; the file is damaged or another; get it anew"
+            f"{path}: label {records[:, 0].max()}, expected 0 to 9; "
+            "the file is damaged or another one; download it again"
         )
     return records[:, 1:], records[:, 0]
 
@@ -76,7 +88,7 @@ def _read_python(path: Path) -> tuple[Bytes, Bytes]:
         return _batch(inert_pickle.parse(images.read(path, most=_MOST_BYTES)))
     except ValueError as error:
         raise BadInput(
-            f"{path}: not an official CIFAR-10 batch, or cut off ({error}); get it or the binary version anew"
+            f"{path}: not an official CIFAR-10 batch, or cut off ({error}); download it or the binary version again"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a data set is, the one that fits in memory, and the endless batches drawn from any."""
+"""Data sets, the kind that is held in memory, and endless batches of any."""
 
 import time
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from ebmlife.sampling.rng import generator
 
 
 class Dataset(Protocol):
-    """Items of one shape, read by row number."""
+    """Items of one shape, read by their row numbers."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one item: (C, H, W) for images, (2,) for points of the plane."""
+        """Shape of one item: (C, H, W) for images, (2,) for points of the plane."""
         ...
 
     @property
@@ -38,10 +38,10 @@ class Dataset(Protocol):
 
 @runtime_checkable
 class Varied(Protocol):
-    """A data set that shows an item otherwise each time it is trained on."""
+    """A data set whose items are augmented at random in training."""
 
     def take_varied(self, rows: Tensor, chances: Tensor) -> Tensor:
-        """As `take`; `chances` (B, 3) in [0, 1) decide how each item is shown."""
+        """As `take`; random numbers (B, 3) in [0, 1) decide how each item is augmented."""
         ...
 
 
@@ -52,7 +52,12 @@ def from_bytes(pixels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """A set held whole: uint8 images (N, C, H, W), which `take` scales to [-1, 1], or float32 items, taken as is."""
+    """A data set in memory.
+
+    Args:
+        items: uint8 images (N, C, H, W), which `take` scales to [-1, 1], or float32 items (N, ...), taken unchanged.
+        labels: int64 class indices (N,). None: there are no labels.
+    """
 
     items: Tensor
     labels: Tensor | None = None
@@ -78,7 +83,7 @@ class InMemory:
 
 
 def _shifted(images: Tensor, reach: int, corners: Tensor) -> Tensor:
-    """Each image cut out at its own corner (2, B, 1) in 0 .. 2 reach of itself in a black frame of width `reach`."""
+    """Each image, padded by `reach` black pixels and cropped at its own corner (2, B, 1) in 0 .. 2 reach."""
     n, channels, height, width = images.shape
     padded = F.pad(images, (reach,) * 4, value=-1.0)
     top, left = corners
@@ -91,7 +96,7 @@ Draw = tuple[Tensor, Tensor]  # rows (B,), chances (B, 3)
 
 
 class _Order:
-    """What makes up which batch: a pure function of (length, size, seed) and the batch's position."""
+    """The rows of every batch: a pure function of (length, size, seed) and the batch's position."""
 
     def __init__(self, length: int, size: int, seed: int, part: slice) -> None:
         self._length, self._size, self._seed, self._part = length, size, seed, part
@@ -99,7 +104,7 @@ class _Order:
         self._permutation = torch.empty(0, dtype=torch.int64)
 
     def draw(self, position: int) -> Draw:
-        """What is wanted of batch `position`; the items left over at an epoch's end are dropped."""
+        """The rows and random numbers of batch `position`; items left over at the end of an epoch are dropped."""
         epoch, batch = divmod(position, self._length // self._size)
         if epoch != self._epoch:
             rng = generator(self._seed, f"epoch {epoch}")
@@ -117,7 +122,7 @@ def _take(dataset: Dataset, draw: Draw) -> Tensor:
 class _Decoder(TorchDataset[Tensor | BadInput]):
     """Decodes batches in a worker process.
 
-    A BadInput comes back as a value: raised there, it would arrive as a page of the worker's traceback.
+    A BadInput is returned as a value: raised there, it would arrive with the worker's traceback.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -131,23 +136,28 @@ class _Decoder(TorchDataset[Tensor | BadInput]):
 
 
 class Batches:
-    """Endless shuffled batches of a data set, each epoch in an order of its own; with `flip`, half the images mirrored;
-    with `crop`, shifted by up to so many pixels each way.
+    """Endless shuffled batches of a data set, in another order in each epoch.
 
-    `position`, the number of batches drawn so far, is the whole state: the permutation of an epoch depends on (seed,
-    epoch) alone, the flips, shifts and random crops of a batch on (seed, position) alone. Setting it resumes bit for
-    bit. With workers > 0 the batches are decoded ahead in that many processes, same bits; a set in memory has nothing
-    to decode and uses none.
+    `position`, the number of batches drawn so far, is the whole state: the permutation of an epoch depends only on
+    (seed, epoch), the flips, shifts and random crops of a batch only on (seed, position). Setting it resumes bit for
+    bit.
 
-    `part` is what is wanted here of each batch of `size`: several processes that share a batch take a part each.
+    Args:
+        dataset: The data set.
+        size: Number of items in a batch.
+        seed: Seed of the order and of all augmentation.
+        flip: Whether half of the images are mirrored at random.
+        crop: Largest random shift of images, in pixels.
+        workers: Processes that decode batches ahead. A data set in memory uses none. The bits are the same.
+        part: The rows of each batch that are returned: processes that share a batch take a part each.
     """
 
     def __init__(
         self,
         dataset: Dataset,
         *,
-        size: int,
-        seed: int,
+        size: int = 128,
+        seed: int = 0,
         flip: bool = False,
         crop: int = 0,
         workers: int = 0,
@@ -172,18 +182,18 @@ class Batches:
 
     @property
     def position(self) -> int:
-        """Batches drawn so far; set it to go anywhere."""
+        """Number of batches drawn so far; it can be set."""
         return self._position
 
     @position.setter
     def position(self, position: int) -> None:
         if position < 0:
-            raise BadInput(f"a position counts batches from 0, not from {position}")
+            raise BadInput(f"a position is a number of batches, at least 0, not {position}")
         self._position = position
         self._ahead = None
 
     def next(self) -> Tensor:
-        """float32 (size, *shape), or the part of it that is wanted."""
+        """The next batch, float32 (size, *shape), or the chosen part of it."""
         began = time.monotonic()
         images = self._read()
         if self._flip:
@@ -199,14 +209,14 @@ class Batches:
         return images
 
     def waited(self) -> float:
-        """Seconds that were spent in `next` since this was last asked."""
+        """Seconds spent in `next` since the last call of `waited`."""
         seconds, self._waited = self._waited, 0.0
         return seconds
 
     def next_labelled(self) -> tuple[Tensor, Tensor]:
         """The next batch and its labels, int64 (size,)."""
         if self._dataset.labels is None:
-            raise BadInput("the data have no labels; choose a data set that has them")
+            raise BadInput("the data have no labels; choose a data set with labels")
         rows, _ = self._order.draw(self._position)
         return self.next(), self._dataset.labels[rows]
 
@@ -228,7 +238,7 @@ class Batches:
         return batch
 
     def _start_workers(self) -> Iterator[Tensor | BadInput]:
-        # An order of its own: the loader runs ahead of `position`, perhaps into the next epoch.
+        # A separate order, because the loader runs ahead of `position`, perhaps into the next epoch.
         order = _Order(len(self._dataset), self._size, self._seed, self._part)
         return iter(
             DataLoader(

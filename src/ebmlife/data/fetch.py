@@ -1,4 +1,4 @@
-"""Fetch data sets from the network, through libraries that only this module needs."""
+"""Downloads data sets through libraries that only this module needs."""
 
 import shutil
 import tempfile
@@ -13,11 +13,18 @@ from ebmlife.storage.atomic import located
 
 
 def download(name: str, folder: str | Path) -> Path:
-    """Fetch 'cifar10', 'celeba' or 'hf:user/name' (a Hugging Face data set of images) into `folder`, and return it.
+    """Downloads a data set into a folder.
 
-    CIFAR-10 arrives in its official python version, for `cifar10`; the others as image files, for `folder`. Everything
-    is gathered in a hidden folder beside and renamed when complete, so a folder that holds something is finished: it
-    is left as it is, without a look at the network.
+    CIFAR-10 is downloaded in its official Python version, which `cifar10` reads; the others become image files, which
+    `folder` reads. Files are collected in a hidden folder next to the target, which is renamed when it is complete. A
+    folder that is not empty is therefore complete and is left unchanged, without access to the network.
+
+    Args:
+        name: 'cifar10', 'celeba' or 'hf:user/name' (a Hugging Face data set of images).
+        folder: The folder to download into.
+
+    Returns:
+        The folder.
     """
     fetch = {"cifar10": _cifar10, "celeba": _celeba}.get(name)
     repository = name.removeprefix("hf:")
@@ -38,7 +45,7 @@ def download(name: str, folder: str | Path) -> Path:
 
 @contextmanager
 def _complete_or_nothing(name: str, target: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `target` if the block succeeds and vanishes if it does not."""
+    """A folder that becomes `target` if the block succeeds and is deleted otherwise."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -55,14 +62,14 @@ def _complete_or_nothing(name: str, target: Path) -> Iterator[Path]:
     except Exception as error:  # urllib, gdown, requests, httpx: each fails in its own kind
         reason = (str(error).splitlines() or [""])[0]
         raise BadInput(
-            f"could not download {name} ({type(error).__name__}: {reason}); try again, or fetch it by hand"
+            f"could not download {name} ({type(error).__name__}: {reason}); try again, or download it by hand"
         ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def _cifar10(part: Path) -> None:
-    """The archive alone, its MD5 checked: constructing torchvision's data set would unpickle the files."""
+    """Downloads the archive and checks its MD5. Constructing torchvision's data set would unpickle the files."""
     archive = library("torchvision.datasets").CIFAR10
     fetch = library("torchvision.datasets.utils").download_and_extract_archive
     fetch(archive.url, str(part), filename=archive.filename, md5=archive.tgz_md5, remove_finished=True)

@@ -29,16 +29,26 @@ def folder(
     train: bool | None = None,
     memory_limit: int = MEMORY,
 ) -> Dataset:
-    """All images under `path`, sub-folders included, in sorted order, each cropped to its centre square and resized.
+    """All images of a folder and its sub-folders, in sorted order, cropped to their center square and resized.
 
-    Sets of at most `memory_limit` bytes of uint8 pixels are decoded now, larger ones when their rows are taken. If all
-    images lie in sub-folders, an image's label is the rank of its top one among the sorted names, those of empty ones
-    included: a part of ImageNet in its 1,000 folders keeps its labels. Else there are none.
-    `labels` finds them elsewhere: 'file-name' takes the number that each file's name begins with, and the path of a
-    file is that of a list of lines `NAME LABEL`. `held_out` is the share of the images that is kept for tests, chosen
-    by a hash of their names: that part alone with `train` False, the rest without.
-    Links to folders and to files outside `path` are left out, with a note; `path` itself may be a link.
-    With `crop`, batches to train on are of random squares instead, of at least that share of the largest one's area.
+    Links to folders, and to files outside `path`, are skipped with a note; `path` itself may be a link.
+
+    Args:
+        path: The folder.
+        size: Height and width of the images.
+        channels: 1 for gray, 3 for color.
+        crop: If given, training batches have random squares instead, of at least this share of the largest square's
+            area.
+        labels: Where labels come from. None: the rank of an image's top sub-folder among the sorted names, empty
+            folders included, so that a part of ImageNet in its 1,000 folders keeps its labels; there are none if an
+            image lies in no sub-folder. 'file-name': the number that a file's name begins with. Otherwise the path of
+            a list of lines `NAME LABEL`.
+        held_out: Share of the images that is kept for tests, chosen by a hash of their names.
+        train: False: only the images that are held out. Otherwise: all others.
+        memory_limit: Data sets of at most this many bytes of pixels are decoded at once, larger ones on demand.
+
+    Returns:
+        The data set.
     """
     root = located(path)
     check(size=size, channels=channels, crop=crop)
@@ -57,12 +67,12 @@ def folder(
 
 
 def decode(path: Path, *, size: int, channels: int) -> NDArray[np.uint8]:
-    """One image file as uint8 (C, size, size): its centre square."""
+    """One image file as uint8 (C, size, size): its center square."""
     return decoded(partial(images.read, path), str(path), size=size, channels=channels)
 
 
 def _part(root: Path, names: Sequence[str], held_out: float | None, train: bool | None) -> Sequence[str]:
-    """The images that are held out, or the others. Each is chosen by its own name: more images move none of them."""
+    """The images that are held out, or the others. Only its name decides about each, so that new images move none."""
     if held_out is None:
         if train is not None:
             raise BadInput(f"data.train is for folders of which data.held_out keeps a part for tests; {root} has none")

@@ -1,4 +1,4 @@
-"""Data sets that other libraries keep on this machine: torchvision's and Hugging Face's."""
+"""Data sets of other libraries: torchvision and Hugging Face datasets."""
 
 import importlib
 from dataclasses import dataclass
@@ -26,9 +26,18 @@ def torchvision(
     crop: float | None = None,
     train: bool = True,
 ) -> Dataset:
-    """ImageNet or CelebA as torchvision keeps them in `folder`: its lists of files and classes, read as image files.
+    """ImageNet or CelebA as torchvision stores them: its lists of files and classes, read as image files.
 
-    Without `train`: ImageNet's validation images, CelebA's test images.
+    Args:
+        name: 'ImageNet' or 'CelebA'.
+        folder: The root folder of torchvision's data set.
+        size: Height and width of the images.
+        channels: 1 for gray, 3 for color.
+        crop: If given, training batches have random squares of at least this share of the largest square's area.
+        train: True: the training images. False: ImageNet's validation images, or CelebA's test images.
+
+    Returns:
+        The data set.
     """
     check(size=size, channels=channels, crop=crop)
     kinds = library("torchvision.datasets")
@@ -55,10 +64,19 @@ def huggingface(
     split: str = "train",
     column: str | None = None,
 ) -> Dataset:
-    """A data set of Hugging Face's library: user/name, a folder that `save_to_disk` wrote, or one of parquet files.
+    """A data set of the Hugging Face `datasets` library, which downloads it once. Images stay on disk until they are
+    read. Labels are those of the first column of classes.
 
-    It is downloaded whole, once, by that library; images stay on the disk until they are taken. `column`: that of the
-    images, by default the first of that kind. Labels are those of the first column of classes.
+    Args:
+        name: user/name, a folder that `save_to_disk` wrote, or a folder of parquet files.
+        size: Height and width of the images.
+        channels: 1 for gray, 3 for color.
+        crop: If given, training batches have random squares of at least this share of the largest square's area.
+        split: Name of the split, with a slice if you like: 'train[:80%]'.
+        column: Column of the images. None: the first one of that type.
+
+    Returns:
+        The data set.
     """
     check(size=size, channels=channels, crop=crop)
     datasets = library("datasets")
@@ -75,7 +93,7 @@ def huggingface(
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Encoded images of a table, which lies on the disk."""
+    """Encoded images of a table on disk."""
 
     rows: Any
     column: str

@@ -4,14 +4,30 @@ import numpy as np
 import torch
 
 from ebmlife.data.dataset import InMemory
+from ebmlife.data.description import Description, described
 
-TRAINING = 1500  # the first so many are for training, the other 297 for tests: other writers' hands, mostly
+TRAINING = 1500  # the first ones are for training; the other 297 are for tests, mostly by other writers
 
 
+@described(
+    Description(
+        title="handwritten digits",
+        shape=(1, 8, 8),
+        classes=10,
+        features="digits",
+        samples=2000,
+        reference="all",
+        whole=True,
+    )
+)
 def digits(*, train: bool | None = None) -> InMemory:
-    """scikit-learn's 1,797 handwritten digits, grey, 8x8, with labels; their 17 levels 0..16 become 0..255.
+    """scikit-learn's 1,797 handwritten digits with labels: gray, 8x8, their levels 0..16 scaled to 0..255.
 
-    `train`: only the part for training, or only that for tests; None: all of them.
+    Args:
+        train: True: the 1,500 images for training. False: the 297 for tests. None: all of them.
+
+    Returns:
+        The data set.
     """
     from sklearn.datasets import load_digits  # here, because importing it takes about a second
 

@@ -1,4 +1,4 @@
-"""Squares cut out of images of any shape and kind: in the centre to measure by, at random to train on."""
+"""Squares cropped from images of any shape: in the center for evaluation, at random for training."""
 
 from collections.abc import Callable, Sequence
 from math import sqrt
@@ -14,8 +14,8 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 Cut = Callable[[int, int], Box]  # of an image's width and height
 
 
-def centre(width: int, height: int) -> Box:
-    """The largest square, in the middle."""
+def center(width: int, height: int) -> Box:
+    """The largest square, in the center."""
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
     return left, top, left + side, top + side
@@ -38,7 +38,7 @@ def anywhere(chances: Sequence[float], *, area: float = 1.0) -> Cut:
 
 
 def decoded(
-    reading: Callable[[], bytes], name: str, *, size: int, channels: int, cut: Cut = centre
+    reading: Callable[[], bytes], name: str, *, size: int, channels: int, cut: Cut = center
 ) -> NDArray[np.uint8]:
     """An image as uint8 (C, size, size), or a BadInput that names it; `reading` gives the encoded image."""
     try:
@@ -49,11 +49,11 @@ def decoded(
         raise BadInput(f"{name}: cannot be read as an image ({reason}); repair or remove the file") from error
 
 
-def squared(file: Image.Image, *, size: int, channels: int, cut: Cut = centre) -> NDArray[np.uint8]:
+def squared(file: Image.Image, *, size: int, channels: int, cut: Cut = center) -> NDArray[np.uint8]:
     """uint8 (C, size, size): a square of an image, resized with Pillow's antialiased bicubic filter.
 
     Bicubic, because it rings less than Lanczos at hard edges; it is also the filter of clean-fid. Orientation tags are
-    obeyed; transparent pixels are laid on white.
+    obeyed; transparent pixels are composed over white.
     """
     image = ImageOps.exif_transpose(file)
     if image.mode[0] in "IF":
@@ -66,7 +66,7 @@ def squared(file: Image.Image, *, size: int, channels: int, cut: Cut = centre) -
 
 
 def _opaque(image: Image.Image) -> Image.Image:
-    """The image over white if some of it is transparent, whose hidden colours are arbitrary."""
+    """The image over white if some of it is transparent, because the colors of transparent pixels are arbitrary."""
     if image.mode not in ("RGBA", "LA", "PA") and "transparency" not in image.info:
         return image
     layer = image.convert("RGBA")

@@ -1,4 +1,4 @@
-"""Images that are decoded when they are taken, wherever they lie."""
+"""Images that are decoded when they are read, wherever they are stored."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ebmlife.data import images
 from ebmlife.data.dataset import Dataset, InMemory, from_bytes
-from ebmlife.data.squares import Cut, anywhere, centre, decoded
+from ebmlife.data.squares import Cut, anywhere, center, decoded
 from ebmlife.errors import BadInput
 
 LARGEST = 8192  # pixels of a side
@@ -22,7 +22,7 @@ MEMORY = 2 * 2**30  # bytes of pixels up to which a set is held
 
 
 class Source(Protocol):
-    """Images by row number, in any order, from any process."""
+    """Encoded images by row number, readable in any order and from any process."""
 
     @property
     def labels(self) -> Tensor | None: ...
@@ -39,10 +39,10 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """Image files of a folder."""
+    """The image files of a folder."""
 
     root: Path
-    names: Sequence[str]  # relative to root; strings, because a million of Path would weigh ten times as much
+    names: Sequence[str]  # relative to root; strings, because a million Path objects take ten times the memory
     labels: Tensor | None = None
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """Centre squares of a source's images, each decoded once whenever it is taken."""
+    """Center squares of a source's images, decoded whenever they are read."""
 
     source: Source
     size: int
@@ -75,29 +75,29 @@ class Streamed:
         return len(self.source)
 
     def take(self, rows: Tensor) -> Tensor:
-        return self.cut(rows, [centre] * len(rows))
+        return self.cut(rows, [center] * len(rows))
 
     def cut(self, rows: Tensor, cuts: Sequence[Cut]) -> Tensor:
-        """Other squares than those of the centre."""
+        """The given squares in place of the center ones."""
         pixels = np.stack([self._decoded(row, cut) for row, cut in zip(rows.tolist(), cuts, strict=True)])
         return from_bytes(torch.from_numpy(pixels))
 
     def in_memory(self) -> InMemory:
-        """The same set decoded once, in threads: Pillow decodes and resizes outside Python's lock."""
+        """The same data set, decoded once, in threads: Pillow releases Python's lock."""
         pixels = np.empty((len(self), *self.shape), dtype=np.uint8)
         with ThreadPoolExecutor() as pool:
             for row, image in enumerate(pool.map(self._decoded, range(len(self)))):
                 pixels[row] = image
         return InMemory(torch.from_numpy(pixels), self.labels)
 
-    def _decoded(self, row: int, cut: Cut = centre) -> NDArray[np.uint8]:
+    def _decoded(self, row: int, cut: Cut = center) -> NDArray[np.uint8]:
         reading = partial(self.source.read, row)
         return decoded(reading, self.source.name(row), size=self.size, channels=self.channels, cut=cut)
 
 
 @dataclass(frozen=True, eq=False)
 class Cropped:
-    """Centre squares to measure by, random ones to train on, of at least `area` of the largest square's area."""
+    """Center squares for evaluation, and random ones of at least `area` of the largest square's area for training."""
 
     images: Streamed
     area: float
@@ -124,7 +124,7 @@ def check(*, size: int, channels: int, crop: float | None) -> None:
     if not 1 <= size <= LARGEST:
         raise BadInput(f"images need a size of at least 1 pixel and at most {LARGEST}, not {size}")
     if channels not in (1, 3):
-        raise BadInput(f"images have 1 channel (grey) or 3 (RGB), not {channels}")
+        raise BadInput(f"images have 1 channel (gray) or 3 (RGB), not {channels}")
     if crop is not None and not 0 < crop <= 1:
         raise BadInput(f"random crops have at least a share of the area above 0 and at most 1, not {crop}")
 
@@ -132,7 +132,7 @@ def check(*, size: int, channels: int, crop: float | None) -> None:
 def images_of(
     source: Source, *, size: int, channels: int, crop: float | None = None, memory_limit: int = MEMORY
 ) -> Dataset:
-    """Decoded now if all fit into `memory_limit` bytes of uint8 pixels and are not cropped anew each time."""
+    """The data set of a source, decoded at once if it fits into `memory_limit` bytes and has no random crops."""
     check(size=size, channels=channels, crop=crop)
     streamed = Streamed(source, size, channels)
     if crop is not None:

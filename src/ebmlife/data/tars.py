@@ -1,4 +1,4 @@
-"""Tar files of images, as WebDataset writes them, read at any place: what is where is looked up once and cached."""
+"""Tar files of images, as WebDataset writes them, with random access: the index of a tar is built once and cached."""
 
 import hashlib
 import math
@@ -27,13 +27,20 @@ _LABEL = 64  # bytes of a .cls member, at most
 
 
 def webdataset(*, shards: str, size: int, channels: int = 3, crop: float | None = None) -> Dataset:
-    """The images of WebDataset's tar files, in the order in which they lie there.
+    """The images of WebDataset's tar files, in the order of their members.
 
-    `shards` is a folder of them, a pattern such as train-*.tar, or WebDataset's own train-{0000..1281}.tar. A sample is
-    all members of one name up to its first dot; its .cls member, a whole number, is the label. The tars must lie on a
-    disk and be plain, for they are not streamed in WebDataset's sense: any row can be read, so that epochs are
-    shuffled, shared out over ranks and resumed as those of a folder are. Nothing is unpacked: links, devices and the
-    folders in members' names mean nothing.
+    A sample is all members of one name up to its first dot; its .cls member, a whole number, is the label. The tars
+    must be uncompressed files on disk: any row can be read, so that epochs are shuffled, shared by ranks and resumed
+    like those of a folder. Nothing is unpacked: links, devices and folders in the names of members have no effect.
+
+    Args:
+        shards: A folder of tars, a pattern such as train-*.tar, or WebDataset's own train-{0000..1281}.tar.
+        size: Height and width of the images.
+        channels: 1 for gray, 3 for color.
+        crop: If given, training batches have random squares of at least this share of the largest square's area.
+
+    Returns:
+        The data set.
     """
     check(size=size, channels=channels, crop=crop)
     return images_of(_read(find_tars(shards)), size=size, channels=channels, crop=crop)
@@ -41,7 +48,7 @@ def webdataset(*, shards: str, size: int, channels: int = 3, crop: float | None 
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """Images within tar files."""
+    """Images in tar files."""
 
     tars: list[Path]
     places: Tensor  # int64 (N, 3): which tar, first byte, bytes
@@ -52,7 +59,7 @@ class Members:
 
     def read(self, row: int) -> bytes:
         tar, first, size = self.places[row].tolist()
-        with self.tars[tar].open("rb") as stream:  # anew each time: workers must not share a place in the file
+        with self.tars[tar].open("rb") as stream:  # opened each time: workers must not share a file position
             stream.seek(first)
             return bytes(stream.read(size))
 

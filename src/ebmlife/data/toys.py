@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.data.dataset import InMemory
+from ebmlife.data.description import Description, described
 from ebmlife.errors import BadInput, nearest
 
 
@@ -34,22 +35,22 @@ class Toy(Protocol):
         ...
 
 
-def _bumps_log_density(x: Tensor, centres: Tensor, scale: float) -> Tensor:
-    """log (1/M) sum_m N(x; centres_m, scale^2 I)."""
-    squares = (x[:, None] - centres.to(x)).square().sum(-1)  # (B, M)
-    return torch.logsumexp(-squares / (2 * scale**2), dim=1) - math.log(2 * math.pi * scale**2 * len(centres))
+def _bumps_log_density(x: Tensor, centers: Tensor, scale: float) -> Tensor:
+    """log (1/M) sum_m N(x; centers_m, scale^2 I)."""
+    squares = (x[:, None] - centers.to(x)).square().sum(-1)  # (B, M)
+    return torch.logsumexp(-squares / (2 * scale**2), dim=1) - math.log(2 * math.pi * scale**2 * len(centers))
 
 
-def _bumps_sample(n: int, centres: Tensor, scale: float, rng: torch.Generator) -> Tensor:
-    """n draws from (1/M) sum_m N(centres_m, scale^2 I)."""
-    centres = centres.to(rng.device, torch.float32)
-    which = torch.randint(len(centres), (n,), generator=rng, device=rng.device)
-    return centres[which] + scale * torch.randn(n, 2, generator=rng, device=rng.device)
+def _bumps_sample(n: int, centers: Tensor, scale: float, rng: torch.Generator) -> Tensor:
+    """n draws from (1/M) sum_m N(centers_m, scale^2 I)."""
+    centers = centers.to(rng.device, torch.float32)
+    which = torch.randint(len(centers), (n,), generator=rng, device=rng.device)
+    return centers[which] + scale * torch.randn(n, 2, generator=rng, device=rng.device)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Equal round Gaussians, their centres evenly spaced on a circle."""
+    """Equal round Gaussians, their centers evenly spaced on a circle."""
 
     count: int = 8
     radius: float = 0.75
@@ -57,7 +58,7 @@ class Mixture:
 
     @property
     def modes(self) -> Tensor:
-        """float64 (count, 2): the centres."""
+        """float64 (count, 2): the centers."""
         angle = torch.arange(self.count, dtype=torch.float64) * (2 * math.pi / self.count)
         return self.radius * torch.stack([angle.cos(), angle.sin()], dim=1)
 
@@ -96,10 +97,10 @@ class Rings:
         waiting = torch.arange(n, device=rng.device)
         while len(waiting):
             # Rejection: the line's Gaussian times r. Nothing is drawn beyond 8 deviations, so the bound holds.
-            centre = ring[waiting]
-            proposal = centre + self.scale * torch.randn(len(waiting), generator=rng, device=rng.device)
+            center = ring[waiting]
+            proposal = center + self.scale * torch.randn(len(waiting), generator=rng, device=rng.device)
             height = torch.rand(len(waiting), generator=rng, device=rng.device)
-            taken = height * (centre + 8 * self.scale) < proposal
+            taken = height * (center + 8 * self.scale) < proposal
             r[waiting[taken]] = proposal[taken]
             waiting = waiting[~taken]
         angle = 2 * math.pi * torch.rand(n, generator=rng, device=rng.device)
@@ -162,7 +163,15 @@ TOYS: Mapping[str, Callable[..., Toy]] = MappingProxyType({"mixture": Mixture, "
 
 
 def density(name: str, *, scale: float | None = None) -> Toy:
-    """A density of `TOYS` with its default parameters, or with modes, rings or arms of another width."""
+    """A toy density by name.
+
+    Args:
+        name: One of `TOYS`: "mixture", "rings" or "spirals".
+        scale: Width of its modes, rings or arms. None: the default.
+
+    Returns:
+        The density.
+    """
     if name not in TOYS:
         raise BadInput(f"no toy density is called {name!r}{nearest(name, TOYS)}")
     if scale is not None and not 0 < scale < math.inf:
@@ -170,8 +179,19 @@ def density(name: str, *, scale: float | None = None) -> Toy:
     return TOYS[name]() if scale is None else TOYS[name](scale=scale)
 
 
+@described(Description(shape=(2,)))
 def toy(name: str, *, n: int = 100_000, seed: int = 0, scale: float | None = None) -> InMemory:
-    """n training points of a toy density."""
+    """Training points (2,) of a toy density.
+
+    Args:
+        name: One of `TOYS`: "mixture", "rings" or "spirals".
+        n: Number of points.
+        seed: Seed of the draw.
+        scale: Width of the modes, rings or arms. None: the density's default.
+
+    Returns:
+        The data set.
+    """
     if not 1 <= n <= MOST:
         raise BadInput(f"a toy data set has from 1 to {MOST} points, not {n}")
     if not 0 <= seed < 2**63:

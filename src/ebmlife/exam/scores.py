@@ -14,6 +14,7 @@ from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
 from ebmlife.exam.inception import FEWEST, inception, scores
 from ebmlife.exam.kept import once
+from ebmlife.runs import build
 from ebmlife.runs.model import Model
 
 Progress = Callable[[Iterable[Tensor], int, str], Iterable[Tensor]]  # batches, images in all, what they are
@@ -41,7 +42,7 @@ def score_samples(
     """
     if len(data.shape) != 3:
         raise BadInput(f"scores are of images, and the data are states of shape {data.shape}")
-    if model.recipe.data.kind == "digits":
+    if build.describe(model.recipe.data).features == "digits":
         with ranks.rank0_first():
             classifier = digits_classifier()
         made = _features(model.blocks(n, steps=steps, seed=seed, scope="fid"), classifier.features, ranks)

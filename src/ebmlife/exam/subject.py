@@ -114,7 +114,7 @@ def trained(
     )
     recipe, images = model.recipe, choose(model, data, split, tests=False)
     begin = _start(start or ("data" if model.generator is None else "generator"), model, images.data)
-    is_digits = recipe.data.kind == "digits"
+    features = build.describe(recipe.data).features_for(model.shape)
     newest, rng = (
         checkpoint.choose(locate.find(run, update=update), update),
         generator(seed, "exam births", device=model.device),
@@ -131,8 +131,8 @@ def trained(
         evaluated_on=images.about,
         unseen=cache(lambda: images.data if images.about["trained_on"] is False else _unseen(recipe.data)),
         data_noise=recipe.noise_learned,
-        features="digits" if is_digits else "fid" if len(model.shape) == 3 else "moments",
-        classifier=(lambda x: digits.digits_classifier()(x.cpu())) if is_digits else None,
+        features=features,
+        classifier=(lambda x: digits.digits_classifier()(x.cpu())) if features == "digits" else None,
     )
 
 

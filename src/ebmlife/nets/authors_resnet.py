@@ -1,4 +1,4 @@
-"""The WideResNet that the paper's authors defend, which is not quite the published one."""
+"""The WideResNet of the paper's authors, which differs slightly from the published one."""
 
 from itertools import pairwise
 
@@ -27,8 +27,8 @@ class Block(nn.Module):
 class AuthorsWideResNet(nn.Module):
     """WideResNet-(6 blocks + 4)-widen: (B, channels, H, W) in [-1, 1] -> logits (B, classes).
 
-    Against `WideResNet`: all convolutions have biases, a block's second one halves the resolution, not its first, and
-    shortcuts see x itself, not relu(norm(x)).
+    Unlike in `WideResNet`, all convolutions have biases, a block's second convolution halves the resolution, and
+    shortcuts apply to x instead of relu(norm(x)).
     """
 
     def __init__(self, blocks: int = 4, widen: int = 10, classes: int = 10, channels: int = 3) -> None:

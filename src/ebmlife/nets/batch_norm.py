@@ -7,13 +7,13 @@ from ebmlife.distributed import Ranks
 
 
 class SharedBatchNorm(nn.BatchNorm2d):
-    """Batch norm by the statistics of all ranks' batches, which are of one size, where a gradient is taken:
+    """Batch norm by the statistics of all ranks' batches, which have one size, whenever a gradient is computed:
 
     mean = mean over ranks of mean(x), variance = mean over ranks of mean((x - mean)^2).
 
-    Without a gradient each rank keeps to its own batch: it bears states when it needs them, and perhaps alone. What
-    such batches did to the running statistics is averaged at the next gradient. (PyTorch's own SyncBatchNorm would
-    wait for the other ranks at each birth, and runs on CUDA only.)
+    Without a gradient each rank uses its own batch, because ranks initialize states at different moments. The effect
+    of such batches on the running statistics is averaged at the next gradient. (PyTorch's SyncBatchNorm would wait for
+    the other ranks at each initialization, and runs on CUDA only.)
     """
 
     def __init__(self, like: nn.BatchNorm2d, ranks: Ranks) -> None:
@@ -25,11 +25,11 @@ class SharedBatchNorm(nn.BatchNorm2d):
         if not (self.training and torch.is_grad_enabled()):
             return super().forward(x)
         mean = self._over_ranks(x.mean((0, 2, 3)))
-        centred = x - mean[:, None, None]
-        variance = self._over_ranks(centred.square().mean((0, 2, 3)))
+        centered = x - mean[:, None, None]
+        variance = self._over_ranks(centered.square().mean((0, 2, 3)))
         self._follow(mean.detach(), variance.detach(), values=self.ranks.count * x.numel() // self.num_features)
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        return centred * scale[:, None, None] + self.bias[:, None, None]
+        return centered * scale[:, None, None] + self.bias[:, None, None]
 
     def _over_ranks(self, local: Tensor) -> Tensor:
         mean: Tensor = _Sum.apply(local, self.ranks) / self.ranks.count
@@ -45,7 +45,7 @@ class SharedBatchNorm(nn.BatchNorm2d):
 
 
 class _Sum(torch.autograd.Function):
-    """Sum over ranks; each rank's value has a part in every rank's loss, so that gradients are summed too."""
+    """Sum over ranks. Each rank's value is part of every rank's loss, so that gradients are summed too."""
 
     @staticmethod
     def forward(ctx, x: Tensor, ranks: Ranks) -> Tensor:  # type: ignore[no-untyped-def]
@@ -58,7 +58,7 @@ class _Sum(torch.autograd.Function):
 
 
 def share_batch_norm(net: nn.Module, ranks: Ranks) -> None:
-    """Puts a SharedBatchNorm in place of every batch norm of the network, with the same weights."""
+    """Replaces every batch norm of the network by a SharedBatchNorm with the same weights."""
     for name, child in net.named_children():
         if isinstance(child, nn.BatchNorm2d):
             setattr(net, name, SharedBatchNorm(child, ranks))

@@ -1,7 +1,7 @@
-"""BigGAN's discriminator as an energy, and the BigGAN-deep generator of classes, for images of ImageNet's kind.
+"""BigGAN's discriminator as an energy, and the class-conditional BigGAN-deep generator.
 
-The paper's authors wrap all layers in spectral normalisation but call them in inference mode, which leaves the stored
-weights as they are: they are plain weights here.
+The paper's authors wrap all layers in spectral normalization but call them in inference mode, which leaves the stored
+weights unchanged: they are plain weights here.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def _check(size: int, width: int, sizes: Sequence[int]) -> None:
 class SelfAttention(nn.Module):
     """x + gamma * out(g(x) softmax(theta(x) . phi(x))), keys phi and values g max-pooled over 2x2 pixels.
 
-    gamma begins at 0, so that attention is learned (the authors' begins at random, as Keras does by default).
+    gamma is initialized to 0, so that attention is learned (the authors' is random, as Keras does by default).
     """
 
     def __init__(self, width: int) -> None:
@@ -65,7 +65,7 @@ class SelfAttention(nn.Module):
 
 
 class EnergyBlock(nn.Module):
-    """Four convolutions through a bottleneck, plus x with new channels beside its own; 2x2 means of both if `down`."""
+    """Four convolutions through a bottleneck, plus x with additional channels; 2x2 means of both if `down`."""
 
     def __init__(self, inputs: int, outputs: int, *, down: bool) -> None:
         super().__init__()
@@ -89,7 +89,13 @@ class EnergyBlock(nn.Module):
 
 
 class BigGANEnergy(nn.Module):
-    """U(x) = w . mean over pixels of relu(layers(stem(x))): (B, C, size, size) -> (B,)."""
+    """U(x) = w . mean over pixels of relu(layers(stem(x))): (B, C, size, size) -> (B,).
+
+    Args:
+        size: Height and width of the images: 64, 128 or 224.
+        width: Number of channels after the stem.
+        channels: Number of channels of the images.
+    """
 
     def __init__(self, size: int = 128, width: int = 48, channels: int = 3) -> None:
         super().__init__()
@@ -134,7 +140,7 @@ def _between(records: Tensor, truncation: float) -> Tensor:
 
 
 class ConditionalNorm(nn.Module):
-    """standardised(x) * (1 + scale(condition)) + offset(condition)."""
+    """standardized(x) * (1 + scale(condition)) + offset(condition)."""
 
     def __init__(self, width: int, condition: int, statistics: int) -> None:
         super().__init__()
@@ -149,7 +155,7 @@ class ConditionalNorm(nn.Module):
 
 
 class GeneratorBlock(nn.Module):
-    """Four normalised convolutions through a bottleneck, plus the first channels of x; both twice as large if `up`."""
+    """Four normalized convolutions through a bottleneck, plus the first channels of x; both twice as large if `up`."""
 
     def __init__(self, inputs: int, outputs: int, *, up: bool, condition: int, statistics: int) -> None:
         super().__init__()

@@ -20,14 +20,14 @@ def _normflows() -> Any:
 class Glow(nn.Module):
     """E(x) = -log density of a multiscale Glow with a standard normal base: (B, C, size, size) -> (B,).
 
-    The first batch that it meets sets its activation norms, as Glow does.
+    The first batch initializes its activation norms, as in Glow.
     """
 
     def __init__(self, size: int = 32, channels: int = 3, *, scales: int = 2, depth: int = 8, width: int = 64) -> None:
         super().__init__()
         at_least(1, "net", scales=scales, depth=depth, width=width)
         if size % 2**scales:
-            raise BadInput(f"net.scales {scales} halves images of {size}x{size} too often; make it smaller")
+            raise BadInput(f"net.scales {scales} is too large for images of {size}x{size}; make it smaller")
         nf, flows, self.latents = _normflows(), [], []
         for scale in range(scales):  # from the coarsest to the finest
             halvings = scales - scale

@@ -20,7 +20,7 @@ def _layers(inputs: int, width: int, depth: int, outputs: int) -> nn.Sequential:
 class PerceptronEnergy(nn.Module):
     """A smooth (SiLU) energy of vectors or flattened images.
 
-    With `fourier`, sin(Bx) and cos(Bx) join the inputs x, B a fixed matrix of so many rows drawn from N(0,
+    With `fourier`, sin(Bx) and cos(Bx) are further inputs, where B is a fixed matrix of `fourier` rows from N(0,
     bandwidth^2): a plain perceptron takes far too long to learn shapes of a few hundredths of its inputs' range.
     """
 
@@ -50,7 +50,7 @@ class PerceptronEnergy(nn.Module):
 
     @torch.no_grad()
     def gradient(self, x: Tensor) -> Tensor:
-        """grad E(x) as autograd computes it, but for its bookkeeping: that is half the time of so small a network."""
+        """grad E(x) without autograd, whose overhead is half the time of such a small network."""
         h = x.flatten(1)
         if self.directions is not None:
             angles = h @ self.directions

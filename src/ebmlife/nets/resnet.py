@@ -11,7 +11,7 @@ _STAGES = 3  # each after the first halves the resolution and doubles the width
 
 
 def _blocks_of_a_stage(depth: int, *, layers: int, outside: int, name: str) -> int:
-    """How many blocks of two convolutions make up a stage: depth = 3 stages * 2 * blocks + those outside of blocks."""
+    """Number of blocks of two convolutions per stage: depth = 3 stages * 2 * blocks + layers outside of blocks."""
     blocks, rest = divmod(depth - outside, layers)
     if blocks < 1 or rest:
         raise BadInput(f"a {name} has a depth of {layers} n + {outside}, n at least 1, not {depth}")
@@ -86,9 +86,9 @@ class PlainBlock(nn.Module):
 
 
 class CIFARResNet(nn.Module):
-    """ResNet-20 and its kin of depth 6 n + 2: (B, channels, H, W) -> logits (B, classes), any H and W.
+    """ResNet-20 and others of depth 6 n + 2: (B, channels, H, W) -> logits (B, classes), any H and W.
 
-    The names of its weights are those of akamaster/pytorch_resnet_cifar10, whose trained ones load as they are.
+    The names of its weights are those of akamaster/pytorch_resnet_cifar10, whose trained weights can be loaded.
     """
 
     def __init__(self, depth: int = 20, width: int = 16, classes: int = 10, channels: int = 3) -> None:

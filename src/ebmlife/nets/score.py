@@ -1,4 +1,4 @@
-"""A small score network: a U-Net of residual blocks that is told the noise level."""
+"""A small score network: a U-Net of residual blocks, conditioned on the noise level."""
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ def _norm(width: int) -> nn.GroupNorm:
 
 
 class _Level(nn.Module):
-    """One resolution of the U-Net: a block, all coarser resolutions, a block of both."""
+    """One resolution of the U-Net: a block, all coarser resolutions, and a block of both outputs."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -48,16 +48,16 @@ class _Level(nn.Module):
 
 
 class ScoreNet(nn.Module):
-    """s(x, sigma) = -e(x / sqrt(1 + sigma^2), log sigma) / sigma, where e foretells the noise: (B, C, H, W) alike.
+    """s(x, sigma) = -e(x / sqrt(1 + sigma^2), log sigma) / sigma, where e predicts the noise, of the shape of x.
 
-    The noise level enters as a further, constant channel.
+    The noise level is a further, constant channel.
     """
 
     def __init__(self, size: int = 32, width: int = 64, channels: int = 3) -> None:
         super().__init__()
         at_least(1, "net", width=width)
         if size < _COARSEST or size & (size - 1):
-            raise BadInput(f"score networks exist for images of a power of 2 pixels from {_COARSEST} on, not {size}")
+            raise BadInput(f"score networks need a size that is a power of 2 and at least {_COARSEST}, not {size}")
         self.inner = nn.Sequential(nn.Conv2d(channels + 1, width, 3, padding=1), _Level(size, width))
         self.out = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, channels, 3, padding=1))
 

@@ -1,8 +1,8 @@
-"""The SNGAN discriminator without normalisation as an energy, the discriminator itself, and the SNGAN generator.
+"""The SNGAN discriminator without normalization as an energy, the discriminator itself, and the SNGAN generator.
 
-Block widths and which blocks change the resolution, as in the paper for 32, 64 and 128; 8 and 16 are the natural small
-versions of 32. Weights begin Glorot-uniform with zero biases, as the authors' do. Images and features lie with their
-channels innermost, which makes a training pass a quarter faster.
+Block widths, and which blocks change the resolution, are the paper's for 32, 64 and 128; 8 and 16 are smaller versions
+of 32. Weights are initialized Glorot-uniform with zero biases, as in the authors' code. Images and features are stored
+channels-last, which makes a training pass a quarter faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ def conv(inputs: int, outputs: int, kernel: int, *, bias: bool = True) -> nn.Con
 
 
 def glorot(module: nn.Module) -> None:
-    """Weights as Keras begins with, for `apply`."""
+    """Initializes weights as Keras does, for `apply`."""
     if isinstance(module, nn.Conv2d | nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:
@@ -62,8 +62,8 @@ def glorot(module: nn.Module) -> None:
 class EnergyBlock(nn.Module):
     """conv(relu(conv(relu(x)))) + shortcut(x), both averaged over 2x2 pixels if `down`; the stem has no relu in front.
 
-    The pool goes before the shortcut's 1x1 convolution everywhere, with which it commutes, and is one with the second
-    3x3 convolution: a third and less than half of the operations.
+    The pool is applied before the shortcut's 1x1 convolution, with which it commutes, and is merged with the second 3x3
+    convolution: a quarter, and less than half, of the operations.
     """
 
     def __init__(self, inputs: int, outputs: int, *, down: bool, stem: bool = False) -> None:
@@ -93,7 +93,13 @@ def pooled_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
 
 
 class SNGANEnergy(nn.Module):
-    """U(x) = w . mean over pixels of relu(blocks(x)): (B, C, size, size) -> (B,)."""
+    """U(x) = w . mean over pixels of relu(blocks(x)): (B, C, size, size) -> (B,).
+
+    Args:
+        size: Height and width of the images: 8, 16, 32, 64 or 128.
+        width: Number of channels of the widest block.
+        channels: Number of channels of the images.
+    """
 
     def __init__(self, size: int = 32, width: int = 256, channels: int = 3) -> None:
         super().__init__()
@@ -118,8 +124,13 @@ class SNGANEnergy(nn.Module):
 class SNGANDiscriminator(nn.Module):
     """D(x) = w . sum over pixels of relu(blocks(x)) + b, every layer's weight divided by its largest singular value.
 
-    The energy's blocks, with the sum of SNGAN where the energy has a mean: without it, a network that is Lipschitz
-    layer by layer could not reach the margins of the hinge loss.
+    It has the energy's blocks, and SNGAN's sum in place of the energy's mean: with a mean, a network whose layers are
+    Lipschitz could not reach the margins of the hinge loss.
+
+    Args:
+        size: Height and width of the images: 8, 16, 32, 64 or 128.
+        width: Number of channels of the widest block.
+        channels: Number of channels of the images.
     """
 
     def __init__(self, size: int = 32, width: int = 128, channels: int = 3) -> None:
@@ -171,8 +182,14 @@ class ScaleAndOffset(nn.Module):
 class SNGANGenerator(nn.Module):
     """g(z): (B, latent) -> (B, C, size, size) in [-1, 1].
 
-    `batch_norm_momentum` is the share of a new batch in the running statistics. Without batch norm there is no
-    normalization at all, or a learned `scale_and_offset` in its place, as in the code of the paper's authors.
+    Args:
+        size: Height and width of the images: 8, 16, 32, 64 or 128.
+        width: Number of channels of the widest block.
+        channels: Number of channels of the images.
+        latent: Number of latents.
+        batch_norm: Whether layers are normalized. Without it there is no normalization.
+        batch_norm_momentum: Share of a new batch in the running statistics.
+        scale_and_offset: A learned scale and offset in place of batch norm, as in the code of the paper's authors.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ def _data() -> Part:
 @named
 @compared
 def celeba_shortrun() -> dict[str, Any]:
-    """The paper's shortrun synthesis of CelebA at 64x64, to the last digit of its tables (needs a GPU).
+    """The paper's shortrun synthesis of CelebA at 64x64, with exactly the settings of its tables (needs a GPU).
 
     The generator has no batch norm, as in the paper's table; its text says that it has (then:
     --generator.net.batch_norm true). Paper: FID 19.7 with 50,000 samples. Measured here: not yet.
@@ -49,9 +49,9 @@ def _frozen_generator() -> dict[str, Any]:
 
 @named
 def celeba_prior() -> dict[str, Any]:
-    """The paper's prior EBM of CelebA at 64x64, to the last digit of its tables (needs a GPU).
+    """The paper's prior EBM of CelebA at 64x64, with exactly the settings of its tables (needs a GPU).
 
-    Chains live for five walks on average. It needs a trained generator: `ebmlife import` takes mimicry's.
+    States are walked five times on average. It needs a trained generator: `ebmlife import` takes mimicry's.
 
         ebmlife train celeba-prior --out runs/celeba-prior --data.source celeba --generator.run runs/celeba-gan
     """
@@ -76,7 +76,7 @@ def celeba_prior() -> dict[str, Any]:
 @named
 @ablated
 def celeba_longrun() -> dict[str, Any]:
-    """The paper's longrun density of CelebA at 64x64, to the last digit of its tables (needs a GPU).
+    """The paper's longrun density of CelebA at 64x64, with exactly the settings of its tables (needs a GPU).
 
     Paper: FID 37.4 of 5,000 samples after 100,000 steps, 45.9 after a million. Measured here: not yet.
 

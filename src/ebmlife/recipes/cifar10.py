@@ -9,7 +9,7 @@ from ebmlife.recipes.schema import part
 @named
 @compared
 def cifar10_shortrun() -> dict[str, Any]:
-    """The paper's shortrun synthesis of CIFAR-10, to the last digit of its tables (needs a GPU).
+    """The paper's shortrun synthesis of CIFAR-10, with exactly the settings of its tables (needs a GPU).
 
     Paper: FID 22.1 with 50,000 samples. Measured here: not yet.
 
@@ -74,7 +74,7 @@ def _frozen_generator() -> dict[str, Any]:
 
 @named
 def cifar10_prior() -> dict[str, Any]:
-    """The paper's prior EBM of CIFAR-10, to the last digit of its tables (needs a GPU).
+    """The paper's prior EBM of CIFAR-10, with exactly the settings of its tables (needs a GPU).
 
     Chains live for five walks of 50 steps on average, so that its energy leaks at longer ones: what the longrun model
     learns to seal. It needs a trained generator.
@@ -102,7 +102,7 @@ def cifar10_prior() -> dict[str, Any]:
 @named
 @ablated
 def cifar10_longrun() -> dict[str, Any]:
-    """The paper's longrun density of CIFAR-10, to the last digit of its tables (needs a GPU).
+    """The paper's longrun density of CIFAR-10, with exactly the settings of its tables (needs a GPU).
 
     Paper: FID 49.2 of 5,000 samples after 100,000 steps, 51.7 after a million. Measured here: not yet. Samples that
     are drawn while it trains walk 1,000 steps only; the exam is what walks far.
@@ -131,7 +131,7 @@ def cifar10_longrun() -> dict[str, Any]:
 
 @named
 def cifar10_prior_small() -> dict[str, Any]:
-    """A prior energy for cifar10-longrun-small, chains from data that live for about 100 steps: half an hour.
+    """A prior energy for cifar10-longrun-small, with chains from data of about 100 steps: half an hour.
 
     Temperature, steps and their size are those of cifar10-shortrun-small, which were tried.
 
@@ -160,9 +160,9 @@ def cifar10_prior_small() -> dict[str, Any]:
 def cifar10_longrun_small() -> dict[str, Any]:
     """A longrun density of CIFAR-10 with a narrow network and chains from data: an hour or two on two cores.
 
-    As with digits, states are few, and few of them walk at a time, so that they grow old within an hour: they mature
-    for 10,000 steps. Measured here: over 20,000 steps nothing saturates, while objects turn to patches in the first
-    thousand; fid_64 268 at 1,000 steps, 289 at 20,000 (64 data: 161 to 177). See docs/results/density.md.
+    As with digits, states are few, and few of them walk at a time, so that chains become long within an hour. States
+    are burned in for 10,000 steps. Measured here: over 20,000 steps nothing saturates, while objects turn to patches in
+    the first thousand; fid_64 268 at 1,000 steps, 289 at 20,000 (64 data: 161 to 177). See docs/results/density.md.
 
         ebmlife train cifar10-prior-small --out runs/cifar10-prior-small
         ebmlife train cifar10-longrun-small --out runs/cifar10-longrun-small

@@ -9,7 +9,7 @@ from ebmlife.recipes.schema import part
 @named
 @compared
 def digits_shortrun() -> dict[str, Any]:
-    """Hybrid shortrun synthesis of 8x8 digits: what `ebmlife demo` trains.
+    """Hybrid shortrun synthesis of 8x8 digits, the recipe of `ebmlife demo`.
 
     Algorithm 1 of the paper with narrow networks and few steps. The learning rates fall at the end, when the samples
     are legible and what remains is grain.
@@ -39,7 +39,7 @@ def _from_data() -> dict[str, Any]:
     """What the longer lengths share: a narrow network, a Gaussian term, noise on the data, chains from data.
 
     A step of two thirds of the noise: with half of it, and noise of 0.1, chains take ten times as many steps from one
-    digit to another, and what they do not reach they cannot teach.
+    digit to another, and the energy cannot learn from what they do not reach.
     """
     return {
         "updates": 1000,
@@ -59,7 +59,7 @@ def _from_data() -> dict[str, Any]:
 
 @named
 def digits_prior() -> dict[str, Any]:
-    """A prior energy for digits-longrun: chains from data that live for 100 steps on average.
+    """A prior energy for digits-longrun, with chains from data of 100 steps on average.
 
     ebmlife train digits-prior --out runs/digits-prior
     """
@@ -74,10 +74,10 @@ def digits_prior() -> dict[str, Any]:
 def digits_longrun() -> dict[str, Any]:
     """A longrun density of digits: the sum of a fixed prior energy, a learned one and a Gaussian. Chains from data.
 
-    States mature for 20,000 steps, in which chains go from digit to digit. How many there are of each kind is learned
-    from how many of the chains are of it; so all of them walk at every update, and weights are averaged over several
-    times as many updates as a chain takes from one kind to another, some 500. Measured here, three trainings: 512
-    chains are as far from the data as 512 data are to the end of 100,000 steps; see docs/results/density.md.
+    States are burned in for 20,000 steps, in which chains move from digit to digit. How many there are of each kind is
+    learned from how many of the chains show it; so all of them walk at every update, and weights are averaged over
+    several times as many updates as a chain takes from one kind to another, about 500. Measured here, three trainings:
+    512 chains are as far from the data as 512 data are to the end of 100,000 steps; see docs/results/density.md.
 
     ebmlife train digits-prior --out runs/digits-prior
     ebmlife train digits-longrun --out runs/digits-longrun

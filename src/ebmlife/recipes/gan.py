@@ -80,7 +80,7 @@ def cifar10_gan_small() -> dict[str, Any]:
 
 @named
 def celeba_gan() -> dict[str, Any]:
-    """SNGAN on Celeb-A at 64x64 with the settings that reproduce it at this size (needs a GPU).
+    """SNGAN on CelebA at 64x64 with the settings that reproduce it at this size (needs a GPU).
 
     100,000 updates at a constant learning rate, as Lee and Town 2020 (mimicry) train it. Measured here: not yet.
 

@@ -16,7 +16,7 @@ def _data(size: int) -> Part:
 @named
 @compared
 def imagenet128_shortrun() -> dict[str, Any]:
-    """The paper's shortrun synthesis of ImageNet at 128x128, to the last digit of its tables (needs GPUs).
+    """The paper's shortrun synthesis of ImageNet at 128x128, with exactly the settings of its tables (needs GPUs).
 
     Paper: FID 42.3 with 50,000 samples. Measured here: not yet.
 
@@ -45,9 +45,9 @@ def imagenet128_shortrun() -> dict[str, Any]:
 @named
 @unannealed
 def imagenet224_midrun() -> dict[str, Any]:
-    """The paper's defensive energy of ImageNet at 224x224, to the last digit of its tables (needs GPUs).
+    """The paper's energy for defense of ImageNet at 224x224, with exactly the settings of its tables (needs GPUs).
 
-    States are reborn from a frozen BigGAN-deep of 256x256, resized. Paper: 68.4 % natural and 41.8 % robust accuracy
+    States are rejuvenated by a frozen BigGAN-deep of 256x256, resized. Paper: 68.4 % natural and 41.8 % robust accuracy
     of EfficientNet-B7 at 2/255. Measured here: not yet.
 
         ebmlife import biggan-deep-256-pytorch_model.bin --out runs/biggan-deep-256
@@ -72,9 +72,9 @@ def imagenet224_midrun() -> dict[str, Any]:
 
 @named
 def imagenet64_prior() -> dict[str, Any]:
-    """The paper's prior EBM of ImageNet at 64x64, to the last digit of its tables (needs GPUs).
+    """The paper's prior EBM of ImageNet at 64x64, with exactly the settings of its tables (needs GPUs).
 
-    Chains live for five walks on average, and are born from a frozen BigGAN-deep of 128x128, resized.
+    States are walked five times on average, and start from a frozen BigGAN-deep of 128x128, resized.
 
         ebmlife import biggan-deep-128-pytorch_model.bin --out runs/biggan-deep-128
         ebmlife train imagenet64-prior --out runs/imagenet64-prior --data.folder imagenet/train
@@ -100,7 +100,7 @@ def imagenet64_prior() -> dict[str, Any]:
 @named
 @ablated
 def imagenet64_longrun() -> dict[str, Any]:
-    """The paper's longrun density of ImageNet at 64x64, to the last digit of its tables (needs GPUs).
+    """The paper's longrun density of ImageNet at 64x64, with exactly the settings of its tables (needs GPUs).
 
     Paper: FID 82.3 of 5,000 samples after 100,000 steps, 77.8 after a million. Measured here: not yet.
 

@@ -1,7 +1,7 @@
-"""Midrun recipes (Algorithm 3): energies whose chains keep an image's appearance for thousands of steps, for defence.
+"""Midrun recipes (Algorithm 3): energies whose chains keep an image's appearance for thousands of steps, for defense.
 
-A state is reborn with probability K / K_def when it is drawn, so that it lives K_def steps on average; the start is
-frozen, a GAN's generator or the data. `-no-anneal` keeps the first learning rate to the end, for the ablation.
+A state is rejuvenated with probability K / K_def when it is drawn, so that its chain has K_def steps on average. The
+start is frozen: a GAN's generator, or the data. The ablation `-no-anneal` keeps the first learning rate to the end.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from ebmlife.recipes.schema import part
 @named
 @unannealed
 def cifar10_midrun() -> dict[str, Any]:
-    """The paper's defensive energy of CIFAR-10, to the last digit of its tables (needs a GPU).
+    """The paper's energy for defense of CIFAR-10, with exactly the settings of its tables (needs a GPU).
 
     K_def is 2000 as its table of evaluation has it, while its text attacks with 1500; its table of training has p =
     0.025, while K / K_def, and its text, would be 0.05. The tables are followed. Paper: with WideResNet-28-10, natural
@@ -46,9 +46,9 @@ def cifar10_midrun() -> dict[str, Any]:
 @named
 @unannealed
 def cifar10_midrun_small() -> dict[str, Any]:
-    """A defensive energy of CIFAR-10 with a narrow network, chains born from data: hours on two cores.
+    """An energy for defense of CIFAR-10 with a narrow network, with chains from data: hours on two cores.
 
-    Temperature, steps and their size are those of cifar10-shortrun-small, which were tried; the bank is so small that a
+    Temperature, steps and step size are those of cifar10-shortrun-small, which were tuned; the bank is so small that a
     state is drawn every twenty updates, and grows as old as the defence needs within a thousand. Measured here: at K =
     100 in front of a ResNet-20, 66 % of natural test images right (92 % bare) and 16 % under attack at 8/255 (none
     bare); see docs/results/defense.md.
@@ -77,7 +77,7 @@ def cifar10_midrun_small() -> dict[str, Any]:
 @named
 @unannealed
 def digits_midrun() -> dict[str, Any]:
-    """A defensive energy of the first 1,500 digits, chains born from data: minutes on two cores.
+    """An energy for defense of the first 1,500 digits, with chains from data: minutes on two cores.
 
     The step size is large: a chain must diffuse further than an attack of radius 0.12 reaches. Measured here: 97 % of
     natural test digits right, and 73 % under attack at that radius, where the classifier alone keeps 9 %; see

@@ -1,5 +1,5 @@
-"""Parts by their kind. The parameters of a class are either provided by `build` (a dataset, a shape) or options of
-the recipe; which is which follows from their names, so that a new class needs only its line in a table of `build`."""
+"""Parts by their kind. The parameters of a class are either provided by `build` (a data set, a shape) or options of
+the recipe. Their names decide which, so that a new class needs only its line in a table of `build`."""
 
 import inspect
 from collections.abc import Callable
@@ -20,31 +20,38 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=(
 
 @dataclass(frozen=True)
 class Registry:
+    """The classes, or functions, that a field of a recipe chooses from by their kind."""
+
     field: str  # of the recipe, for messages
     makers: dict[str, Callable[..., Any]]
-    provided: frozenset[str] = frozenset()
+    provided: frozenset[str] = frozenset()  # names of parameters that are no options
 
     def resolve(self, chosen: Part) -> Part:
         """The part with all its options, checked, defaults filled in."""
         return part(chosen.kind, **self._checked(chosen).model_dump(mode="json"))
 
     def make(self, chosen: Part, **provided: Any) -> Any:
-        options = self._checked(chosen)
-        values = {name: getattr(options, name) for name in type(options).model_fields}
-        wanted = {name: value for name, value in provided.items() if self.wants(chosen, name)}
-        return self._maker(chosen)(**values, **wanted)
+        """The part itself, made of its options and of what is provided."""
+        taken = {name: value for name, value in provided.items() if self.wants(chosen, name)}
+        return self.maker(chosen)(**self.options(chosen), **taken)
+
+    def options(self, chosen: Part) -> dict[str, Any]:
+        """All options of the part, as its class receives them."""
+        checked = self._checked(chosen)
+        return {name: getattr(checked, name) for name in type(checked).model_fields}
 
     def wants(self, chosen: Part, name: str) -> bool:
-        """Whether this kind takes the provided thing of that name."""
-        return name in inspect.signature(self._maker(chosen)).parameters
+        """Whether this kind has a parameter of that name."""
+        return name in inspect.signature(self.maker(chosen)).parameters
 
-    def _maker(self, chosen: Part) -> Callable[..., Any]:
+    def maker(self, chosen: Part) -> Callable[..., Any]:
+        """The class or function of this kind."""
         if chosen.kind not in self.makers:
             raise BadInput(f"unknown {self.field}.kind {chosen.kind!r}{nearest(chosen.kind, self.makers)}")
         return self.makers[chosen.kind]
 
     def _checked(self, chosen: Part) -> BaseModel:
-        model = self._options(self._maker(chosen))
+        model = self._options(self.maker(chosen))
         try:
             return model.model_validate(chosen.options)
         except ValidationError as error:

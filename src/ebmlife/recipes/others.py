@@ -55,7 +55,7 @@ def cifar10_score_small() -> dict[str, Any]:
 def digits_glow() -> dict[str, Any]:
     """A Glow on 8x8 digits by exact maximum likelihood: minutes on two cores (needs `ebmlife[flows]`).
 
-    Digits have 17 grey levels; each is spread over its bin of 1/8.
+    Digits have 17 gray levels; each is spread over its bin of 1/8.
 
         ebmlife train digits-glow --out runs/digits-glow
     """

@@ -1,4 +1,4 @@
-"""What a run is made of, by its method: frozen, typed, complete, hashed. Names become classes in `build`, not here."""
+"""Recipes, by method: frozen, typed, complete, hashed. Names become classes in `runs.build`, not here."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from ebmlife.errors import BadInput, nearest
 from ebmlife.recipes.sections import (
-    OLD_EXPLOSION,
+    LATER,
     Batch,
     Checkpoint,
     Count,
@@ -25,14 +25,16 @@ from ebmlife.recipes.sections import (
     Sampling,
     Section,
     Watch,
+    as_before,
     explain,
+    without_later,
 )
 from ebmlife.recipes.sections import Part as Part  # what recipes are written with
 from ebmlife.recipes.sections import part as part
 
 
 class Recipe(Section):
-    """What every run has, whatever its method."""
+    """The fields that recipes of all methods have."""
 
     method: str
     name: str
@@ -41,18 +43,18 @@ class Recipe(Section):
     updates: Count
     batch: Batch = 128
     flip: bool = False  # mirror data images at random
-    workers: Annotated[int, Field(ge=0, le=256)] = 2  # processes that decode images too many for the memory
+    workers: Annotated[int, Field(ge=0, le=256)] = 2  # processes that decode images that do not fit into memory
     device: str = "auto"
     data: Part
     net: Part
     optimizer: Optimizer = Optimizer()
-    start: Part  # where the chains of the trained model begin
+    start: Part  # where the chains of the trained model start
     langevin: Sampling
-    sampling_steps: Natural  # Langevin steps of a sample after training
+    sampling_steps: Natural  # number of Langevin steps of a sample after training
     watch: Watch = Watch()
     checkpoint: Checkpoint = Checkpoint()
 
-    divergence_hint: ClassVar[str] = "a lower learning rate (--optimizer.learning_rate)"  # where it diverges
+    divergence_hint: ClassVar[str] = "a lower learning rate (--optimizer.learning_rate)"  # what to try if it diverges
 
     @property
     def noise_learned(self) -> float:
@@ -61,19 +63,19 @@ class Recipe(Section):
 
     @property
     def hash(self) -> str:
-        """Names what is learned: all but the fields that are free."""
-        learned = _without_later(_as_before(self.model_dump(mode="json", exclude=FREE)))
+        """Identifies what is learned: 12 hexadecimal digits of all fields but the free ones."""
+        learned = without_later(as_before(self.model_dump(mode="json", exclude=FREE)))
         return hashlib.sha256(json.dumps(learned, sort_keys=True).encode()).hexdigest()[:12]
 
 
 class EBMRecipe(Recipe):
-    """Maximum likelihood by Langevin sampling, of every length of chain."""
+    """Maximum likelihood by Langevin sampling, with chains of any length."""
 
     method: Literal["ebm"] = "ebm"
     data_noise: Annotated[float, Field(ge=0)] = 0.0  # "data epsilon" in the paper's tables
     net: Part = part("sngan")
     temperature: Positive
-    tau: Annotated[Positive | None, Optional] = None  # of the Gaussian term |x|^2 / (2 tau^2)
+    tau: Annotated[Positive | None, Optional] = None  # width of the Gaussian term |x|^2 / (2 tau^2)
     prior: Annotated[Prior | None, Optional] = None
     langevin: Langevin
     chains: Part
@@ -91,13 +93,13 @@ class EBMRecipe(Recipe):
 
 
 class GANRecipe(Recipe):
-    """A generator against a spectrally normalised discriminator; an update is one of the generator."""
+    """A generator against a spectrally normalized discriminator; an update is one of the generator."""
 
     method: Literal["gan"]
     net: Part = part("sngan")  # the discriminator
     generator: Generator = Generator()
     discriminator_steps: Count = 5
-    generator_batch: Annotated[Batch | None, Optional] = None  # None: as the discriminator's
+    generator_batch: Annotated[Batch | None, Optional] = None  # None: the size of the discriminator's batch
     start: Part = part("generator")
     langevin: Sampling = Sampling(step_size=1e-2)
     sampling_steps: Natural = 0
@@ -107,9 +109,9 @@ class ClassifierRecipe(Recipe):
     """A classifier, by cross-entropy."""
 
     method: Literal["classifier"]
-    crop: Natural = 0  # pixels by which images are shifted at random, each way
+    crop: Natural = 0  # largest random shift of images, in pixels
     data_noise: Annotated[float, Field(ge=0)] = 0.0
-    test: Annotated[Part | None, Optional] = None  # data that are not learned from
+    test: Annotated[Part | None, Optional] = None  # data that the classifier is tested on
     test_every: Count = 500
     start: Part = part("data")
     langevin: Sampling = Sampling(step_size=1e-2)
@@ -135,13 +137,13 @@ class FlowRecipe(Recipe):
 
     method: Literal["flow"]
     net: Part = part("glow")
-    levels: Annotated[int, Field(ge=2, le=2**16)] = 256  # grey levels of the data: each is spread over its bin
+    levels: Annotated[int, Field(ge=2, le=2**16)] = 256  # gray levels of the data: each is spread over its bin
     start: Part = part("generator")
     sampling_steps: Natural = 0
 
     @property
     def noise_learned(self) -> float:
-        """The deviation of a value that is spread evenly over its bin."""
+        """The standard deviation of a value that is spread uniformly over its bin."""
         return 2 / (self.levels - 1) / 12**0.5
 
 
@@ -151,37 +153,19 @@ class RecoveryRecipe(Recipe):
     method: Literal["recovery"]
     net: Part = part("sngan")
     levels: Annotated[int, Field(ge=2, le=2**16)] = 6  # T
-    steps: Count = 30  # K of a chain of training
-    relative_step: Positive = 2e-4**0.5  # b: the step of a chain, in units of its level's noise
+    steps: Count = 30  # Langevin steps of a chain in training, K
+    relative_step: Positive = 2e-4**0.5  # Langevin step size in units of a level's noise, b
     start: Part = part("progressive")
     sampling_steps: Natural = 0
 
     @property
     def noise_learned(self) -> float:
-        """Of the lowest level: the first of the diffusion's small steps, of variance 1e-4."""
+        """The noise of the lowest level, after the first small step of the diffusion, of variance 1e-4."""
         return 1e-2
 
 
-# May change when a run is resumed: its length, its labels, how it is watched and saved, and what computes it.
+# Fields that may change when a run is resumed: its length, its name, how it is shown and saved, and where it runs.
 FREE = {"name", "summary", "updates", "watch", "checkpoint", "device", "workers", "test", "test_every"}
-# Fields younger than the first runs, with the values at which all is as it was before: there they leave the hash alone.
-_LATER = {
-    "method": "ebm",
-    "prior": None,
-    "weight_decay": 0,
-    "nesterov": False,
-    "decay_until": None,
-    "train": None,
-    "crop": None,
-    "clip_by": "global",
-    "batch_norm_momentum": 0.1,
-    "scale_and_offset": False,
-    "count_first_walk": True,
-    "labels": None,
-    "held_out": None,
-}
-# Fields whose value for "none" was another in the first runs: the hash still knows it as that.
-_BEFORE = {"explosion": OLD_EXPLOSION}
 METHODS: dict[str, type[Recipe]] = {
     "ebm": EBMRecipe,
     "gan": GANRecipe,
@@ -192,22 +176,14 @@ METHODS: dict[str, type[Recipe]] = {
 }
 
 
-def _as_before(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: _BEFORE[key] if value is None and key in _BEFORE else value for key, value in values.items()}
-
-
-def _without_later(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_later(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in _LATER or value != _LATER[key]
-    }
-
-
 def validate(values: Mapping[str, Any]) -> Recipe:
-    """A recipe from plain values; the first mistake becomes one line that names its field."""
+    """A recipe from plain values.
+
+    Raises:
+        BadInput: One line that names the first wrong field.
+    """
     if not isinstance(values, Mapping):
-        raise BadInput(f"a recipe has named fields, and this is {values!r:.40}")
+        raise BadInput(f"expected a recipe with named fields, got {values!r:.40}")
     method = values.get("method", "ebm")
     if not isinstance(method, str) or method not in METHODS:
         raise BadInput(f"unknown method {method!r}{nearest(str(method), METHODS)}")
@@ -218,16 +194,20 @@ def validate(values: Mapping[str, Any]) -> Recipe:
 
 
 def as_ebm(recipe: Recipe) -> EBMRecipe:
-    """The recipe, for what only EBMs have."""
+    """The recipe, if its method is 'ebm'.
+
+    Raises:
+        BadInput: It has another method.
+    """
     if not isinstance(recipe, EBMRecipe):
         raise BadInput(f"{recipe.name} is trained by the method {recipe.method!r}; this works for 'ebm' only")
     return recipe
 
 
 def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
-    """The recipe with dotted fields replaced by text, as the command line gives it: {'langevin.steps': '50'}."""
+    """The recipe with fields changed as on the command line, by dotted names: {'langevin.steps': '50'}."""
     if changes.get("method", recipe.method) != recipe.method:
-        raise BadInput(f"the method of {recipe.name} is {recipe.method!r} and stays so; choose another recipe")
+        raise BadInput(f"the method of {recipe.name} is {recipe.method!r} and cannot be changed; choose another recipe")
     values = recipe.model_dump(mode="json")
     for name in sorted(changes, key=lambda name: not name.endswith(".kind")):  # a kind first, then its options
         *path, last = name.split(".")
@@ -243,11 +223,12 @@ def override(recipe: Recipe, changes: Mapping[str, str]) -> Recipe:
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
-    """'field: old -> new' for all that changes what is learned; recipes older than a field have it as it was before."""
-    a, b = (flat(_without_later(r.model_dump(mode="json", exclude=FREE))) for r in (old, new))
+    """'field: old -> new' for every field that changes what is learned. A recipe that is older than a field counts as
+    having the field's earlier behavior."""
+    a, b = (flat(without_later(r.model_dump(mode="json", exclude=FREE))) for r in (old, new))
 
     def value(fields: dict[str, Any], key: str) -> Any:
-        return fields.get(key, _LATER.get(key.rpartition(".")[2]))
+        return fields.get(key, LATER.get(key))
 
     changed = [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
     return [f"{key}: {value(a, key)} -> {value(b, key)}" for key in changed]

@@ -51,16 +51,16 @@ def _none(value: Any) -> Any:
     return None if isinstance(value, str) and value.lower() == "none" else value
 
 
-OLD_EXPLOSION = 1e6  # was every recipe's limit once, whatever its temperature
+OLD_EXPLOSION = 1e6  # the limit of all recipes in the first runs, whatever their temperature
 
 
 def _explosion(value: Any) -> Any:
-    """None, no absolute limit, for the one that recipes had before divergence was judged by what is normal."""
+    """None, no absolute limit, for the limit that recipes had before divergence was detected by what is normal."""
     value = _none(value)
     try:
         return None if value is not None and float(value) == OLD_EXPLOSION else value
     except (TypeError, ValueError):
-        return value  # pydantic says what is wrong with it
+        return value  # pydantic explains what is wrong with it
 
 
 Changing = Annotated[  # over training
@@ -74,7 +74,7 @@ Decay = Annotated[  # 0.0 stays 0.0: recipes' hashes have always known it as tha
 Optional = BeforeValidator(_none)  # 'none' on the command line
 Positive = Annotated[float, Field(gt=0)]
 Explosion = Annotated[Positive | None, BeforeValidator(_explosion)]
-LARGEST = 10**9  # of all counts: more is a slip of the hand
+LARGEST = 10**9  # of all counts: more is a typing error
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Batch = Annotated[int, Field(ge=1, le=2**20)]
 Natural = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -85,7 +85,7 @@ class Section(BaseModel):
 
 
 class Part(Section):
-    """Something chosen by its kind, with the options of that kind."""
+    """A part of a recipe that is chosen by its kind, with the options of that kind."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -97,24 +97,27 @@ class Part(Section):
 
 
 def part(kind: str, **options: Any) -> Part:
+    """The part of that kind with these options."""
     return Part.model_validate({"kind": kind, **options})
 
 
 class Sampling(Section):
-    """How the chains of a trained model walk."""
+    """The Langevin walk of a trained model."""
 
     step_size: Annotated[float, Field(gt=0, lt=1e9)]  # "Langevin epsilon" in the paper's tables
-    clip: Annotated[Positive | None, Optional] = None  # longest gradient part of a step, per state
+    clip: Annotated[Positive | None, Optional] = None  # largest length of the gradient's part of a step, per state
 
 
 class Langevin(Sampling):
-    """How chains walk in training, and after it."""
+    """The Langevin walk in training and after it."""
 
     steps: Steps  # K
     precision: Literal["auto", "f32", "bf16"] = "f32"  # of the network while walking
 
 
 class Optimizer(Section):
+    """How a network learns."""
+
     kind: Literal["adam", "sgd"] = "adam"
     learning_rate: Rate = constant(1e-4)
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # beta_1 of Adam
@@ -122,22 +125,24 @@ class Optimizer(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     nesterov: bool = False  # of sgd
     clip: Annotated[Positive | None, Optional] = None  # largest norm of the gradient
-    clip_by: Literal["global", "weight"] = "global"  # of the whole gradient, or of each weight tensor's by itself
-    ema: Decay = constant(0.999)  # of the averaged weights: 1 - 1 / the number of updates that they are averaged over
-    decay_until: Annotated[Count | None, Optional] = None  # the update at which the learning rate has fallen to 0
+    clip_by: Literal["global", "weight"] = "global"  # clip the whole gradient, or that of each weight tensor separately
+    ema: Decay = constant(0.999)  # decay of the averaged weights: 1 - 1 / (number of updates that are averaged)
+    decay_until: Annotated[Count | None, Optional] = None  # the update at which the learning rate reaches 0, linearly
 
 
 class Generator(Section):
+    """A generator that chains start from."""
+
     net: Part = part("sngan")
     optimizer: Annotated[Optimizer | None, Optional] = Optimizer()  # None: frozen
-    run: Annotated[str | None, Optional] = None  # take the weights of this run's generator, or of a .safetensors file
+    run: Annotated[str | None, Optional] = None  # a run whose generator, or a .safetensors file whose weights, are used
 
 
 class Prior(Section):
     """A trained energy that is added to the learned one and does not learn."""
 
     run: str
-    temperature: Annotated[Positive | None, Optional] = None  # None: that of the run
+    temperature: Annotated[Positive | None, Optional] = None  # None: the temperature of that run
 
 
 class Noise(Section):
@@ -149,19 +154,23 @@ class Noise(Section):
 
 
 class Watch(Section):
+    """How often a run is shown."""
+
     tensorboard_every: Count = 10
     pictures_every: Count = 1000
-    pictures: Annotated[int, Field(ge=1, le=10_000)] = 64  # images of a grid
+    pictures: Annotated[int, Field(ge=1, le=10_000)] = 64  # number of images in a grid
 
 
 class Checkpoint(Section):
+    """How often a run is saved, and which checkpoints are kept."""
+
     every: Count = 1000
-    keep: Count = 2  # the newest ones
-    keep_every: Annotated[Count | None, Optional] = None  # and each at a multiple of this
+    keep: Count = 2  # number of newest checkpoints that are kept
+    keep_every: Annotated[Count | None, Optional] = None  # checkpoints at multiples of this are kept too
 
 
 def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "") -> str:
-    """One line for the first mistake of a validation error."""
+    """One line that explains the first mistake of a validation error."""
     first = error.errors()[0]
     path = [str(key) for key in first["loc"]]
     name = prefix + ".".join(path)
@@ -179,3 +188,37 @@ def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
         options = [annotation, *getattr(annotation, "__args__", ())]
         model = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
     return list(model.model_fields)
+
+
+# Fields that recipes have gained since the first runs were saved, by their full path, each with the value at which it
+# changes nothing. At that value a field is left out of the hash, so that older runs keep theirs.
+_LATER_OF_OPTIMIZERS = {"weight_decay": 0, "nesterov": False, "decay_until": None, "clip_by": "global"}
+LATER: dict[str, Any] = {
+    "method": "ebm",
+    "prior": None,
+    "data.train": None,
+    "data.crop": None,
+    "data.labels": None,
+    "data.held_out": None,
+    "chains.count_first_walk": True,
+    "generator.net.batch_norm_momentum": 0.1,
+    "generator.net.scale_and_offset": False,
+    **{f"optimizer.{name}": value for name, value in _LATER_OF_OPTIMIZERS.items()},
+    **{f"generator.optimizer.{name}": value for name, value in _LATER_OF_OPTIMIZERS.items()},
+}
+# Fields whose value for "none" used to be another one: the hash still contains that one.
+_BEFORE = {"explosion": OLD_EXPLOSION}
+
+
+def as_before(values: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's fields with the values that stood for "none" in the first runs."""
+    return {name: _BEFORE[name] if value is None and name in _BEFORE else value for name, value in values.items()}
+
+
+def without_later(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A recipe's fields without those of `LATER` that change nothing."""
+    return {
+        name: without_later(value, f"{prefix}{name}.") if isinstance(value, dict) else value
+        for name, value in values.items()
+        if prefix + name not in LATER or value != LATER[prefix + name]
+    }

@@ -33,7 +33,7 @@ def _shortrun(toy: str, *, scale: float, step_size: float, bandwidth: float) -> 
 @named
 @lengthened
 def toy_mixture() -> dict[str, Any]:
-    """Shortrun on eight Gaussians around a circle: ten steps from noise each time.
+    """Shortrun on eight Gaussians around a circle: ten steps from noise at every update.
 
     ebmlife train toy-mixture --out runs/mixture
     """
@@ -43,7 +43,7 @@ def toy_mixture() -> dict[str, Any]:
 @named
 @lengthened
 def toy_rings() -> dict[str, Any]:
-    """Shortrun on concentric rings: ten steps from noise each time.
+    """Shortrun on concentric rings: ten steps from noise at every update.
 
     ebmlife train toy-rings --out runs/rings
     """
@@ -53,7 +53,7 @@ def toy_rings() -> dict[str, Any]:
 @named
 @lengthened
 def toy_spirals() -> dict[str, Any]:
-    """Shortrun on two spiral arms: ten steps from noise each time.
+    """Shortrun on two spiral arms: ten steps from noise at every update.
 
     ebmlife train toy-spirals --out runs/spirals
     """

@@ -10,6 +10,7 @@ from ebmlife.recipes.schema import EBMRecipe, Recipe
 from ebmlife.report import facts
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.life import Life
+from ebmlife.runs import build
 from ebmlife.storage import checkpoint
 
 _FIGURES = {  # figure: title, what is on the axis, logarithmic, what it says
@@ -60,23 +61,23 @@ def _mixing(life: Life) -> list[Chart]:
 
 
 def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[Chart]:
-    """The histogram of walks in the burn-in bank, and the arrivals, where chains mature. Healthy: both are flat."""
-    if not isinstance(recipe, EBMRecipe) or recipe.chains.kind != "maturing":
+    """The histogram of walks in the burn-in bank, and the arrivals, for chains with one. Healthy: both are flat."""
+    length = build.burn_in_walks(recipe.chains) if isinstance(recipe, EBMRecipe) else None
+    if length is None:
         return []
     newest, place = facts.newest(run)
     saved = None if place is None else checkpoint.tensor(place, _AGES)
     if saved is None:  # weights alone have no banks
         return []
     ages = saved.numpy()
-    mature = int(recipe.chains.options["mature"])
-    counts, edges = np.histogram(ages, bins=min(_BINS, mature + 1), range=(0, mature))
+    counts, edges = np.histogram(ages, bins=min(_BINS, length + 1), range=(0, length))
     histogram = Chart(
         "Burn-in",
         ((edges[:-1] + edges[1:]) / 2).tolist(),
         [Line("states", counts.tolist())],
-        "walks since birth",
+        "walks since initialization",
         "states",
-        f"{len(ages):,} states at update {newest:,}; they mature at {mature:,} walks. Healthy: flat.",
+        f"{len(ages):,} states at update {newest:,}; they are burned in after {length:,} walks. Healthy: flat.",
         bars=True,
     )
     return [histogram, *_arrivals(lines)]
@@ -89,6 +90,6 @@ def _arrivals(lines: Sequence[dict[str, Any]]) -> list[Chart]:
     parts = np.array_split(np.array(seen, dtype=np.float64), min(50, len(seen) // 2))
     ends = np.array([part[-1] for part in parts])
     rate = np.diff(ends[:, 1]) / np.diff(ends[:, 0])
-    caption = "Mature states that enter the bank that is learned from. Healthy: level."
+    caption = "Burned-in states that enter the bank that is learned from. Healthy: level."
     line = Line("arrivals", rate.tolist())
     return [Chart("Arrivals", ends[1:, 0].tolist(), [line], "update", "states an update", caption)]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ebmlife.data.cifar import CLASSES
 from ebmlife.recipes.schema import EBMRecipe, Recipe, flat
 from ebmlife.report.inside import Inside
 from ebmlife.runs import build
@@ -60,10 +59,9 @@ def headline(recipe: Recipe, shape: Sequence[int] | None) -> str:
 
 
 def _data(recipe: Recipe) -> str:
-    known = {"digits": "handwritten digits", "cifar10": "CIFAR-10"}
     kind = recipe.data.kind
     name = recipe.data.options.get("name") or recipe.data.options.get("folder")
-    return known.get(kind) or (f"{kind} {Path(str(name)).name}" if name else kind)
+    return build.describe(recipe.data).title or (f"{kind} {Path(str(name)).name}" if name else kind)
 
 
 def _size(shape: Sequence[int]) -> str:
@@ -125,20 +123,18 @@ def seconds(lines: Sequence[dict[str, Any]]) -> float:
 
 
 def image_steps(recipe: EBMRecipe, updates: int) -> int:
-    """Langevin steps of single images: batch x K, summed over updates; maturing chains walk a second batch."""
+    """Langevin steps of single images, summed over updates, as the chains declare them."""
     phases = recipe.langevin.steps.phases
     ends = [*(phase.from_update for phase in phases[1:]), updates]
     spans = (max(min(end, updates) - phase.from_update, 0) for phase, end in zip(phases, ends, strict=True))
-    steps = sum(int(phase.value) * span for phase, span in zip(phases, spans, strict=True))
-    if recipe.chains.kind != "maturing":
-        return recipe.batch * steps
-    burn_in = recipe.chains.options.get("burn_in_steps")
-    return recipe.batch * (steps + (steps if burn_in is None else burn_in * updates))
+    options, chains = build.CHAINS.options(recipe.chains), build.declared(recipe.chains)
+    costs = (chains.cost(options, batch=recipe.batch, steps=phase.value).langevin_steps for phase in phases)
+    return round(sum(cost * span for cost, span in zip(costs, spans, strict=True)))
 
 
 def class_names(recipe: Recipe) -> Sequence[str]:
     """Of the data's classes; none where numbers must do."""
-    return CLASSES if recipe.data.kind == "cifar10" else ()
+    return build.describe(recipe.data).class_names
 
 
 def rows(recipe: Recipe) -> list[tuple[str, str]]:

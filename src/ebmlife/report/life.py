@@ -126,7 +126,7 @@ def _walked(
         step_size=recipe.langevin.step_size,
         data=build.DATA.make(recipe.data),
         data_noise=recipe.noise_learned,
-        features=digits.FEATURES if recipe.data.kind == "digits" else PLAIN,
+        features=digits.FEATURES if build.describe(recipe.data).features == "digits" else PLAIN,
         clip=recipe.langevin.clip,
         shown=chains if len(model.shape) == 1 else _SHOWN,
         folder=place,

@@ -1,5 +1,5 @@
-"""What is seen of a run while it trains: the log, TensorBoard, pictures, the progress bar. Each is called with the
-figures of every update; none touches the run's random streams, so that watching never changes what is learned."""
+"""What shows a run while it trains: the log, TensorBoard, pictures, the progress bar. Each is called with the metrics
+of every update. None of them draws from the run's random streams, so that watching never changes what is learned."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from ebmlife.plots import pictures
 from ebmlife.storage import regular
 from ebmlife.storage.atomic import atomic_write
 from ebmlife.training.base import Report
-from ebmlife.training.chains import BurnIn, Chains
+from ebmlife.training.chains import Chains, WithBurnIn
 
 DAMAGED_LOG = "log.damaged.jsonl"  # beside log.jsonl
-TIMES = ("updates_per_second", "data_seconds")  # of a line of the log: what differs between equal runs
+TIMES = ("updates_per_second", "data_seconds")  # the entries of a log line that differ between equal runs
 
 
 class Speed:
-    """Updates a second, over the last seconds."""
+    """Updates per second, over the last seconds."""
 
     def __init__(self) -> None:
         self._then, self._since, self._rate = time.monotonic(), 0, 0.0
@@ -42,12 +42,12 @@ class Speed:
 
 
 class Log:
-    """log.jsonl: one line of figures an update."""
+    """log.jsonl: one line of metrics per update."""
 
     def __init__(self, file: Path, chains: Chains | None, *, after: int) -> None:
-        """Keeps the lines of updates up to `after`: those beyond belong to work that is done again.
+        """Keeps the lines of updates up to `after`; later ones belong to work that is repeated.
 
-        Lines that cannot be read, or are there twice, go to log.damaged.jsonl; `damaged` is their number.
+        Lines that cannot be read, and duplicates, are moved to log.damaged.jsonl; `damaged` is their number.
         """
         lines, bad = _scan(file)
         self.damaged = len(bad)
@@ -62,31 +62,31 @@ class Log:
         self._stream = file.open("a", buffering=1)
         self._chains, self._speed = chains, Speed()
 
-    def __call__(self, figures: Report) -> None:
-        self._stream.write(json.dumps(record(figures, self._chains, self._speed())) + "\n")
+    def __call__(self, metrics: Report) -> None:
+        self._stream.write(json.dumps(record(metrics, self._chains, self._speed())) + "\n")
 
     def close(self) -> None:
         self._stream.close()
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
-    """The lines of a log, in the order of their updates. Those that cannot be read are left out."""
+    """The lines of a log in the order of their updates, without those that cannot be read."""
     return list(_scan(file)[0].values())
 
 
 def shows_updates(file: Path) -> bool:
-    """Whether there is a log that tells of any update, readable or not."""
+    """Whether a log exists that has any line, readable or not."""
     return os.path.lexists(file) and bool(regular.read(file).strip())
 
 
 def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
-    """(lines by update, the lines that are none). A last line that a kill cut off counts as neither.
+    """The lines by update, and the lines that cannot be read. A last line that a kill cut off is in neither.
 
-    Of several lines for an update the last one holds: work that is done again is logged again.
+    Of several lines for one update the last one counts, because repeated work is logged again.
     """
     lines: dict[int, dict[str, Any]] = {}
     bad: list[bytes] = []
-    texts = regular.read(file).split(b"\n") if os.path.lexists(file) else []  # a broken link is not no log
+    texts = regular.read(file).split(b"\n") if os.path.lexists(file) else []  # a broken link is an error
     for number, text in enumerate(texts, 1):
         line = _parsed(text)
         if line is None:
@@ -99,7 +99,7 @@ def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
-    """A line of figures: numbers by name, or None for some; None where it is anything else."""
+    """A line of metrics, numbers or None by name; None if the text is anything else."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
@@ -110,25 +110,30 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """None too: what does not apply to an update. Not-a-number is logged as it is."""
+    """Whether it can stand in a log: None means that a metric does not apply; NaN is logged as it is."""
     return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
-def record(figures: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
-    """What is logged of an update."""
-    times = {"data_seconds": round(figures.data_seconds, 6), "updates_per_second": round(speed, 3)}
-    return asdict(figures) | times | ages(chains)
+def record(metrics: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
+    """The entries of a log line."""
+    times = {"data_seconds": round(metrics.data_seconds, 6), "updates_per_second": round(speed, 3)}
+    return asdict(metrics) | times | ages(chains)
 
 
 def ages(chains: Chains | None) -> dict[str, float]:
-    """How often the bank's states have been walked since their birth; of maturing ones, the burn-in's too."""
+    """How often the states of the bank, and of a burn-in bank, have been walked since their initialization."""
     if chains is None or chains.bank is None:
         return {}
     age = chains.bank.age.double()
     seen = {"age_mean": round(age.mean().item(), 3), "age_max": age.max().item()}
-    if isinstance(chains, BurnIn):
-        seen |= {"burn_in_age_mean": round(chains.burn_in.age.double().mean().item(), 3), "arrived": chains.arrived}
+    burn_in = _with_burn_in(chains)
+    if burn_in is not None:
+        seen |= {"burn_in_age_mean": round(burn_in.burn_in.age.double().mean().item(), 3), "arrived": burn_in.arrived}
     return seen
+
+
+def _with_burn_in(chains: object) -> WithBurnIn | None:
+    return chains if isinstance(chains, WithBurnIn) else None
 
 
 class Board:
@@ -142,14 +147,15 @@ class Board:
         self._writer = SummaryWriter(folder, purge_step=after + 1)
         self._chains, self._speed, self._every = chains, Speed(), every
 
-    def __call__(self, figures: Report) -> None:
+    def __call__(self, metrics: Report) -> None:
         speed = self._speed()
-        if figures.update % self._every == 0:
-            for name, value in record(figures, self._chains, speed).items():
+        if metrics.update % self._every == 0:
+            for name, value in record(metrics, self._chains, speed).items():
                 if name != "update" and value is not None:
-                    self._writer.add_scalar(name, value, figures.update)
-            if isinstance(self._chains, BurnIn):
-                self._writer.add_histogram("burn_in_age", self._chains.burn_in.age, figures.update)
+                    self._writer.add_scalar(name, value, metrics.update)
+            burn_in = _with_burn_in(self._chains)
+            if burn_in is not None:
+                self._writer.add_histogram("burn_in_age", burn_in.burn_in.age, metrics.update)
 
     def close(self) -> None:
         try:
@@ -158,35 +164,36 @@ class Board:
             threading.excepthook = self._before
 
     def _failed(self, found: threading.ExceptHookArgs) -> None:
-        """TensorBoard's thread cannot write: it raises that again where it is called, so it need not be printed too."""
+        """Keeps an OSError of TensorBoard's thread from being printed: it is raised again at the next call."""
         if not isinstance(found.exc_value, OSError):
             self._before(found)
 
 
 class Pictures:
-    """pictures/: grids of fresh samples, of the bank and of the generator, and the diagnostic plot, at intervals; of
-    maturing chains also burn-in.png."""
+    """pictures/: grids of new samples, of the bank and of the generator, and the diagnostic plot, at intervals; for
+    chains with a burn-in bank also burn-in.png."""
 
     def __init__(
         self, run: Path, sources: dict[str, Callable[[], Tensor]], chains: Chains | None, *, every: int
     ) -> None:
         self._run, self._sources, self._chains, self._every = run, sources, chains, every
 
-    def __call__(self, figures: Report) -> None:
-        if figures.update % self._every == 0:
-            self.draw(figures.update)
+    def __call__(self, metrics: Report) -> None:
+        if metrics.update % self._every == 0:
+            self.draw(metrics.update)
 
     def draw(self, update: int) -> None:
-        self._run.stat()  # a folder that is gone is not made again
+        self._run.stat()  # fails if the folder was deleted: it must not be created again
         for name, source in self._sources.items():
             pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", pictures.draw(source()))
         draw_diagnostics(self._run)
-        if isinstance(self._chains, BurnIn):
-            _draw_burn_in(self._run, self._chains)
+        chains = _with_burn_in(self._chains)
+        if chains is not None:
+            _draw_burn_in(self._run, chains)
 
 
 def draw_diagnostics(run: Path) -> Path:
-    """diagnostics.png: the paper's plot where there are energies and chains, else the curve of every figure."""
+    """diagnostics.png: the paper's plot if energies and gradients are logged, else a curve of every metric."""
     lines = read_log(run / "log.jsonl")
     file = run / "diagnostics.png"
     if lines and {"energy_difference", "gradient"} <= lines[0].keys():
@@ -197,14 +204,14 @@ def draw_diagnostics(run: Path) -> Path:
     return file
 
 
-def _draw_burn_in(run: Path, chains: BurnIn) -> None:
+def _draw_burn_in(run: Path, chains: WithBurnIn) -> None:
     arrived = {line["update"]: line["arrived"] for line in read_log(run / "log.jsonl") if "arrived" in line}
     picture = pictures.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
     pictures.save(run / "burn-in.png", picture)
 
 
 def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
-    """Not-a-number where a line lacks it."""
+    """The values of an entry, NaN where a line lacks it."""
     return np.array([line.get(name) for line in lines], dtype=np.float64)
 
 
@@ -213,11 +220,11 @@ def _points(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
 
 
 class Bar:
-    """A progress bar with step, headline figure, speed and time left; plain lines where there is no terminal. It says
-    what share of the time is spent waiting for data, where that is more than a twentieth."""
+    """A progress bar with update, headline metric, speed and time left; plain lines without a terminal. It shows the
+    share of the time that is spent waiting for data if that is more than a twentieth."""
 
     def __init__(self, *, done: int, updates: int, console: Console) -> None:
-        self._console, self._updates, self._speed, self._spoke = console, updates, Speed(), time.monotonic()
+        self._console, self._updates, self._speed, self._last_line = console, updates, Speed(), time.monotonic()
         self._waiting = 0.0
         self._progress = Progress(
             TextColumn("update {task.completed}/{task.total}"),
@@ -231,17 +238,17 @@ class Bar:
         )
         self._task = self._progress.add_task("", total=updates, completed=done, headline="", speed=0.0, waiting="")
 
-    def __call__(self, figures: Report) -> None:
+    def __call__(self, metrics: Report) -> None:
         speed = self._speed()
-        headline = f"{figures.headline.replace('_', ' ')} {getattr(figures, figures.headline):+.3f}"
-        self._waiting += 0.1 * (min(1.0, figures.data_seconds * speed) - self._waiting)  # over the last tens of updates
+        headline = f"{metrics.headline.replace('_', ' ')} {getattr(metrics, metrics.headline):+.3f}"
+        self._waiting += 0.1 * (min(1.0, metrics.data_seconds * speed) - self._waiting)  # over the last tens of updates
         waiting = f", {self._waiting:.0%} waiting for data" if self._waiting > 0.05 else ""
-        self._progress.update(self._task, completed=figures.update, headline=headline, speed=speed, waiting=waiting)
-        if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
-            self._spoke = time.monotonic()
-            left = (self._updates - figures.update) / speed
+        self._progress.update(self._task, completed=metrics.update, headline=headline, speed=speed, waiting=waiting)
+        if not self._console.is_terminal and time.monotonic() - self._last_line > 10:
+            self._last_line = time.monotonic()
+            left = (self._updates - metrics.update) / speed
             self._console.print(
-                f"update {figures.update}/{self._updates}  {headline}  {speed:.1f}/s{waiting}  {left:.0f} s left"
+                f"update {metrics.update}/{self._updates}  {headline}  {speed:.1f}/s{waiting}  {left:.0f} s left"
             )
 
     def __enter__(self) -> Self:

@@ -70,7 +70,7 @@ class Streams:
     `scope` goes before their names: of one of several processes, which else would all draw alike, or of a purpose.
     """
 
-    def __init__(self, seed: int, *, device: torch.device | str = "cpu", scope: str = "") -> None:
+    def __init__(self, seed: int = 0, *, device: torch.device | str = "cpu", scope: str = "") -> None:
         self.seed = seed
         self.device = device
         self.scope = scope

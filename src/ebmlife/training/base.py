@@ -1,4 +1,4 @@
-"""What trainers share: the loop over updates, and reports that are watched without knowing the method."""
+"""What all trainers share: the loop over updates, and the metrics of an update."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,27 +10,34 @@ from ebmlife.training.chains import Chains
 
 @dataclass(frozen=True)
 class Report:
-    """What one update was like: numbers by name, None where one does not apply."""
+    """The metrics of one update: numbers by name, None if one does not apply."""
 
-    headline: ClassVar[str]  # the field that says at a glance how training goes
+    headline: ClassVar[str]  # the field that progress displays show
 
-    update: int  # updates done, this one included
-    data_seconds: float = field(default=0.0, compare=False, kw_only=True)  # that the update waited for its data
+    update: int  # number of updates done, including this one
+    data_seconds: float = field(default=0.0, compare=False, kw_only=True)  # time that the update waited for its data
 
 
 R = TypeVar("R", bound=Report)
 
 
 class Loop(ABC, Generic[R]):
-    chains: Chains | None = None  # where states are kept between updates
-    update = 0  # updates done
+    """A trainer: it makes updates one by one, and its whole state can be saved."""
+
+    chains: Chains | None = None  # None: no states are kept between updates
+    update = 0  # number of updates done
 
     @abstractmethod
     def step(self) -> R:
-        """One update."""
+        """Makes one update and returns its metrics."""
 
     def fit(self, updates: int, *, after: Sequence[Callable[[R], None]] = ()) -> None:
-        """Steps until `updates` have been made in all, calling each of `after` behind every one."""
+        """Makes updates until their total number is `updates`.
+
+        Args:
+            updates: Total number of updates, including those made before.
+            after: Functions that are called with the metrics of every update.
+        """
         while self.update < updates:
             report = self.step()
             for call in after:

@@ -16,20 +16,34 @@ from ebmlife.training.learner import Learner
 
 @dataclass(frozen=True)
 class ClassifierMetrics(Report):
+    """The metrics of one update of a classifier."""
+
     headline: ClassVar[str] = "loss"
 
     loss: float  # mean cross-entropy of the batch, in nats
     accuracy: float  # of the batch, before this update
-    test_accuracy: float | None  # of the averaged weights on all of the test data, where it was due
+    test_accuracy: float | None  # of the averaged weights on the test data, every `test_every` updates
 
 
 class ClassifierTrainer(Loop[ClassifierMetrics]):
+    """Trains a classifier by cross-entropy.
+
+    Args:
+        batches: The data, with labels.
+        classifier: The learner of the classifier.
+        test: Measures the accuracy of a classifier on test data. None: it is not measured.
+        test_every: Number of updates between two tests.
+        data_noise: Standard deviation of the noise on the data.
+        noise: Draws that noise.
+        device: Where the network is.
+    """
+
     def __init__(
         self,
         batches: Batches,
         *,
         classifier: Learner,
-        test: Callable[[nn.Module], float] | None = None,  # a classifier's accuracy
+        test: Callable[[nn.Module], float] | None = None,
         test_every: int = 500,
         data_noise: float = 0.0,
         noise: Noise = torch.randn_like,
@@ -39,7 +53,7 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
         self.data_noise, self.noise, self.device = data_noise, noise, device
 
     def step(self) -> ClassifierMetrics:
-        """One update down the mean of -log softmax(f(x))[y]."""
+        """One update that lowers the mean of -log softmax(f(x))[y]."""
         x, labels = (tensor.to(self.device) for tensor in self.batches.next_labelled())
         logits = self.classifier.net(x + self.data_noise * self.noise(x))
         loss = F.cross_entropy(logits, labels)
@@ -69,7 +83,7 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
 
 @torch.no_grad()
 def accuracy(classifier: nn.Module, data: Dataset, *, device: torch.device | str = "cpu", batch: int = 500) -> float:
-    """The share of a data set's images that the classifier, as it stands, puts into their class."""
+    """The share of a data set's images that the classifier assigns to their class."""
     assert data.labels is not None
     right = 0
     for rows in torch.split(torch.arange(len(data)), batch):

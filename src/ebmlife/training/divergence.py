@@ -1,4 +1,4 @@
-"""When a training is called diverged: not by an absolute number, but by what is normal for this run."""
+"""Detects a training that diverges, relative to what is normal for that run."""
 
 from statistics import median
 from typing import Any
@@ -7,46 +7,54 @@ import torch
 
 from ebmlife.errors import Diverged
 
-WINDOW = 50  # updates whose median is a scale; also the warm-up: the first updates of any training are wild
+WINDOW = 50  # updates of a median; also the warm-up, because the first updates of any training are irregular
 FAR = 1e3  # times the normal scale
-PATIENCE = 25  # updates in a row: healthy trainings spike too, and come back
+PATIENCE = 25  # updates in a row: healthy trainings have single spikes too
 PULL = 10.0  # times the noise of a Langevin step
 
 
 class Divergence:
-    """Judges every update by its energy difference d_t = mean U(x+) - mean U(x-) and gradient g_t = mean |grad E|:
+    """Checks the energy difference d_t = mean U(x+) - mean U(x-) and the gradient g_t = mean |grad E| of every update:
 
         normal_t = min over u < t of median(|d_{u-49}|, ..., |d_u|),
         far_t = |d_t| > 1000 normal_t  and  g_t > 10 balance,
 
-    and raises `Diverged` when an energy is not finite, or when `far` has held for 25 updates in a row. There is no
-    normal before 50 updates. The minimum is over the whole run, so that slow exponential growth is seen as well.
+    A training has diverged if an energy is not finite, or if `far` has held for 25 updates in a row. `normal` is
+    undefined during the first 50 updates. The minimum is over the whole run, so that slow exponential growth is
+    detected too.
 
-    `balance` is the gradient at which drift and noise of a Langevin step are equally long, 2 sqrt(D) / step_size. An
-    energy grows by orders of magnitude at first until it moves its chains, and that is no divergence: its gradient
-    stays near this value. It does not depend on the temperature. `limit` is an absolute bound of |d_t|, on request.
+    Args:
+        balance: The gradient at which drift and noise of a Langevin step are equally long, 2 sqrt(D) / step_size. At
+            first an energy grows by orders of magnitude until it moves its chains. This is no divergence, and its
+            gradient stays near `balance`, whatever the temperature.
+        limit: An absolute bound of |d_t|. None: there is none.
     """
 
     def __init__(self, *, balance: float = 0.0, limit: float | None = None) -> None:
         self.balance, self.limit = balance, limit
         self._recent = [0.0] * WINDOW  # |d|, a ring
-        self._seen = 0  # updates judged
-        self._normal = 0.0  # the lowest median, once there is one
-        self._far = 0  # updates in a row
+        self._seen = 0  # updates checked
+        self._normal = 0.0  # the lowest median, after the warm-up
+        self._far = 0  # updates in a row that were far
 
     def check(self, *, of_data: float, of_samples: float, difference: float, gradient: float, update: int) -> None:
+        """Checks one update.
+
+        Raises:
+            Diverged: The training has diverged.
+        """
         for name, value in (("data", of_data), ("samples", of_samples)):
             if not abs(value) < float("inf"):  # NaN compares false
                 raise Diverged(f"the energy of the {name} is {value} at update {update}")
-        size, said = abs(difference), f"the energy difference is {difference:.3g} at update {update}"
+        size, summary = abs(difference), f"the energy difference is {difference:.3g} at update {update}"
         if self.limit is not None and size > self.limit:
-            raise Diverged(f"{said}, beyond {self.limit:.3g} (--explosion)")
+            raise Diverged(f"{summary}, beyond {self.limit:.3g} (--explosion)")
         far = self._seen >= WINDOW and size > FAR * self._normal and gradient > PULL * self.balance
         self._far = self._far + 1 if far else 0
         if self._far >= PATIENCE:
             since = update - PATIENCE + 1
             raise Diverged(
-                f"{said} and has been beyond {FAR:g} times its normal size since update {since}; "
+                f"{summary} and has been beyond {FAR:g} times its normal size since update {since}; "
                 f"normal for this run is {self._normal:.3g}"
             )
         self._remember(size)
@@ -60,7 +68,7 @@ class Divergence:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "recent": torch.tensor(self._recent, dtype=torch.float32),  # what is judged is of this precision
+            "recent": torch.tensor(self._recent, dtype=torch.float32),  # checked values have this precision
             "seen": self._seen,
             "normal": self._normal,
             "far": self._far,

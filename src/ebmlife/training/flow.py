@@ -1,4 +1,4 @@
-"""Normalizing flows by exact maximum likelihood of dequantised images."""
+"""Normalizing flows by exact maximum likelihood of dequantized images."""
 
 import math
 from dataclasses import dataclass
@@ -13,32 +13,44 @@ from ebmlife.training.learner import Learner
 
 
 def dequantised(x: Tensor, levels: int, rng: torch.Generator) -> Tensor:
-    """Images of so many grey levels, spread evenly over [-1, 1], with every value spread over its own bin.
+    """Images with every value spread uniformly over the bin of its gray level.
 
-    A density of the values alone could be as high as it likes on them; of the bins, it bounds their probability.
+    A density could be arbitrarily high on the discrete values themselves. On bins it bounds their probability.
     """
     width = 2 / (levels - 1)
     return x + width * (torch.rand(x.shape, generator=rng, device=rng.device) - 0.5)
 
 
 def bits(energy: Tensor, *, levels: int, pixels: int) -> Tensor:
-    """-log2 of the probability of an image's bins, a pixel: (E(x) - pixels log(bin width)) / (pixels log 2)."""
+    """-log2 of the probability of an image's bins, per pixel: (E(x) - pixels log(bin width)) / (pixels log 2)."""
     return energy / (pixels * math.log(2)) - math.log2(2 / (levels - 1))
 
 
 @dataclass(frozen=True)
 class FlowMetrics(Report):
+    """The metrics of one update of a flow."""
+
     headline: ClassVar[str] = "bits_per_pixel"
 
     bits_per_pixel: float
 
 
 class FlowTrainer(Loop[FlowMetrics]):
+    """Trains a normalizing flow.
+
+    Args:
+        batches: The data.
+        flow: The learner of a network x -> -log density.
+        levels: Number of gray levels of the data.
+        rng: Generator of the dequantization.
+        device: Where the network is.
+    """
+
     def __init__(
         self,
         batches: Batches,
         *,
-        flow: Learner,  # of a network x -> -log density
+        flow: Learner,
         levels: int,
         rng: torch.Generator,
         device: torch.device | str = "cpu",
@@ -46,6 +58,7 @@ class FlowTrainer(Loop[FlowMetrics]):
         self.batches, self.flow, self.levels, self.rng, self.device = batches, flow, levels, rng, device
 
     def step(self) -> FlowMetrics:
+        """One update that lowers the mean bits per pixel."""
         data = dequantised(self.batches.next().to(self.device), self.levels, self.rng)
         loss = bits(self.flow.net(data), levels=self.levels, pixels=data[0].numel()).mean()
         self.flow.descend(loss, update=self.update)

@@ -1,4 +1,4 @@
-"""SNGAN (Miyato et al. 2018): a generator against a spectrally normalised discriminator, with the hinge loss."""
+"""SNGAN (Miyato et al. 2018): a generator against a spectrally normalized discriminator, with the hinge loss."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,22 +20,36 @@ def hinge_loss(of_data: Tensor, of_samples: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GANMetrics(Report):
+    """The metrics of one update of a GAN."""
+
     headline: ClassVar[str] = "discriminator_loss"
 
-    discriminator_loss: float  # 2 where it cannot tell samples from data
+    discriminator_loss: float  # 2 if it cannot tell samples from data
     generator_loss: float  # - mean D(g(z))
     score_data: float  # mean D(x)
-    score_samples: float  # mean D(g(z)), as the discriminator saw them
+    score_samples: float  # mean D(g(z)) in the discriminator's last step
 
 
 class GANTrainer(Loop[GANMetrics]):
+    """Trains a generator against a discriminator.
+
+    Args:
+        batches: The data.
+        discriminator: The learner of the discriminator.
+        generator: The learner of the generator.
+        rng: Generator of the latents.
+        discriminator_steps: Steps of the discriminator per update.
+        generator_batch: Batch size of the generator's step.
+        device: Where the networks are.
+    """
+
     def __init__(
         self,
         batches: Batches,
         *,
         discriminator: Learner,
         generator: Learner,
-        rng: torch.Generator,  # of the latents
+        rng: torch.Generator,
         discriminator_steps: int = 5,
         generator_batch: int,
         device: torch.device | str = "cpu",
@@ -45,7 +59,7 @@ class GANTrainer(Loop[GANMetrics]):
         self.latent = int(generator.net.latent)  # type: ignore[arg-type]  # a plain attribute of the network
 
     def step(self) -> GANMetrics:
-        """`discriminator_steps` of the discriminator down the hinge loss, then one of the generator up D(g(z))."""
+        """`discriminator_steps` steps that lower the hinge loss, then one of the generator that raises D(g(z))."""
         for _ in range(self.discriminator_steps):
             data = self.batches.next().to(self.device)
             with torch.no_grad():
@@ -86,7 +100,7 @@ class GANTrainer(Loop[GANMetrics]):
 
 
 class CriticEnergy(nn.Module):
-    """E(x) = -D(x): a chain on it climbs to what the discriminator takes for data."""
+    """E(x) = -D(x): its chains move to what the discriminator takes for data."""
 
     def __init__(self, discriminator: nn.Module) -> None:
         super().__init__()

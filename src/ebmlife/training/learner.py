@@ -1,4 +1,4 @@
-"""A network and all that changes it: optimizer, learning rate, gradient clipping, moving average."""
+"""A network with its optimizer, learning rate, gradient clipping and moving average."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from ebmlife.errors import BadInput, Diverged
 from ebmlife.sampling.schedule import LinearDecay, Schedule, scheduled
 from ebmlife.storage.contents import mismatch
 
-Average = Callable[[Sequence[Tensor]], None]  # in place, over all processes that share the work
+Average = Callable[[Sequence[Tensor]], None]  # averages in place over the processes that share the work
 
 
 def no_reduce(tensors: Sequence[Tensor]) -> None:
@@ -20,31 +20,44 @@ def no_reduce(tensors: Sequence[Tensor]) -> None:
 
 
 class Learner:
+    """A network and everything that changes its weights.
+
+    Args:
+        net: The network.
+        optimizer: Its optimizer. Default: Adam. The learning rate is set at every update.
+        learning_rate: A number or a schedule over updates.
+        clip: Largest norm of the gradient. None: no clipping.
+        clip_by: Whether the whole gradient is clipped, or the gradient of each weight tensor separately.
+        ema: Decay of the moving average of the weights, a number or a schedule.
+        average: Averages tensors over the processes that share the work.
+    """
+
     def __init__(
         self,
         net: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | None = None,
         *,
-        learning_rate: Schedule | LinearDecay,
-        clip: float | None = None,  # largest norm of the gradient
-        clip_by: Literal["global", "weight"] = "global",  # of the whole gradient, or of each weight tensor's by itself
+        learning_rate: Schedule | LinearDecay = 1e-4,
+        clip: float | None = None,
+        clip_by: Literal["global", "weight"] = "global",
         ema: Schedule = 0.999,
         average: Average = no_reduce,
     ) -> None:
-        self.net, self.optimizer, self.average = net, optimizer, average
+        self.net, self.average = net, average
+        self.optimizer = torch.optim.Adam(net.parameters()) if optimizer is None else optimizer
         self.clip, self.clip_by = clip, clip_by
         self.learning_rate = learning_rate if isinstance(learning_rate, LinearDecay) else scheduled(learning_rate)
         self.decay = scheduled(ema)
-        # Batch statistics are copied, not averaged: AveragedModel does so of its own.
+        # AveragedModel copies batch statistics and does not average them.
         self._average = AveragedModel(net)
 
     @property
     def ema(self) -> nn.Module:
-        """The network with averaged weights: what samples are drawn from."""
+        """The network with averaged weights, which samples are drawn from."""
         return self._average.module
 
     def descend(self, loss: Tensor, *, update: int) -> None:
-        """One step down the loss: weights, then their moving average, ema <- decay * ema + (1 - decay) * weights."""
+        """One optimizer step on the loss, then ema <- decay * ema + (1 - decay) * weights."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(update)
         self.optimizer.zero_grad()
@@ -60,7 +73,7 @@ class Learner:
         self._average.update_parameters(self.net)
 
     def _clip(self, norm: Tensor) -> None:
-        """g <- g * min(1, clip / |g|), g being the whole gradient or that of each weight tensor."""
+        """g <- g * min(1, clip / |g|), where g is the whole gradient or that of one weight tensor."""
         if self.clip is not None and self.clip_by == "global":
             clip_grads_with_norm_(self.net.parameters(), self.clip, norm)
         elif self.clip is not None:
@@ -80,11 +93,15 @@ class Learner:
             "net": self.net.state_dict(),
             "ema": self.ema.state_dict(),
             "averaged": self._average.n_averaged,
-            "optimizer": self.optimizer.state_dict()["state"],  # the settings beside it are the recipe's
+            "optimizer": self.optimizer.state_dict()["state"],  # its settings are the recipe's
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """BadInput where the moments are not what the optimizer keeps of these weights; None: they begin at zero."""
+        """Restores weights, average and moments.
+
+        Raises:
+            BadInput: The moments do not fit the optimizer and these weights. Moments of None begin at zero.
+        """
         if state["optimizer"] is not None:
             moments = {int(index): value for index, value in state["optimizer"].items()}
             self._check_moments(moments, state)
@@ -95,18 +112,18 @@ class Learner:
 
     def _check_moments(self, found: dict[int, Any], state: dict[str, Any]) -> None:
         names = [name for name, _ in self.net.named_parameters()]
-        wanted = self._moments() if int(state["averaged"]) else {}
-        for index in wanted.keys() - found.keys():
+        expected = self._moments() if int(state["averaged"]) else {}
+        for index in expected.keys() - found.keys():
             # A weight that no gradient has reached has no moments, and its average is the weight itself.
             if not torch.equal(state["net"][names[index]], state["ema"][names[index]]):
                 raise BadInput(f"the optimizer's moments of {names[index]} are missing")
         for index, moments in found.items():
-            said = mismatch(moments, wanted[index]) if index in wanted else "it has none"
-            if said is not None:
-                raise BadInput(f"the optimizer's moments of weight {index}: {said}")
+            problem = mismatch(moments, expected[index]) if index in expected else "this weight has none"
+            if problem is not None:
+                raise BadInput(f"the optimizer's moments of weight {index}: {problem}")
 
     def _moments(self) -> dict[int, Any]:
-        """What the optimizer keeps of each weight from its first step on; found by a step on tensors without data."""
+        """The moments that the optimizer keeps of each weight, found by a step on tensors without data."""
         weights = [torch.empty_like(p, device="meta") for group in self.optimizer.param_groups for p in group["params"]]
         for weight in weights:
             weight.grad = torch.empty_like(weight)

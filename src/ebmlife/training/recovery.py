@@ -2,7 +2,7 @@
 
 Level t has x_t, data diffused a little, and the noisy x_{t+1} = a x_t + sigma e. What is learned is an energy U_t of
 y = a x_t; given the noisy image, y has the energy U_t(y) + |x_{t+1} - y|^2 / (2 sigma^2), on which short chains are
-enough. The highest level has no noisier image: there a = 1 and U_t stands alone.
+enough. The highest level has no noisier image: there a = 1 and the second term is missing.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,13 @@ from ebmlife.training.starts import InitialStates
 
 
 class Diffusion:
-    """The noise of every level, as its authors take it: 1000 small steps of growing variance, put together to few."""
+    """The noise of every level, as in the authors' code: 1000 small steps of growing variance, combined into a few.
+
+    Args:
+        levels: Number of levels.
+        relative_step: Langevin step size in units of a level's noise.
+        device: Where the numbers are kept.
+    """
 
     def __init__(self, levels: int, *, relative_step: float, device: torch.device | str = "cpu") -> None:
         roots = np.sqrt(1 - np.linspace(1e-4, 0.02, 1000))
@@ -36,7 +42,7 @@ class Diffusion:
             "a": np.append(a[1:-1], 1.0),  # y = a x_t
             "step_a": a[1:],  # x_{t+1} = step_a x_t + sigma e
             "sigma": np.sqrt(1 - a[1:] ** 2),
-            "given": np.append(np.ones(levels - 1), 0.0),  # whether there is a noisier image
+            "given": np.append(np.ones(levels - 1), 0.0),  # 1 if there is a noisier image, else 0
         }
         # The step of a chain of level t: relative_step * sigma * sqrt(spread_t / spread_0), c_t of the authors' code.
         table["step"] = relative_step * table["sigma"] * np.sqrt(table["spread"] / table["spread"][0])
@@ -44,12 +50,12 @@ class Diffusion:
         self._table = {name: torch.tensor(values, dtype=torch.float32, device=device) for name, values in table.items()}
 
     def __call__(self, name: str, level: Tensor, like: Tensor) -> Tensor:
-        """A number for each image of a batch, to multiply it with."""
+        """A number for each image of a batch, in a shape that multiplies it."""
         return self._table[name][level].view(-1, *[1] * (like.ndim - 1))
 
 
 class LevelNet(nn.Module):
-    """f(y, level): a network that is told the level by constant channels, one of which is 1."""
+    """f(y, level): a network whose level is given by constant channels, one of which is 1."""
 
     def __init__(self, net: nn.Module, levels: int) -> None:
         super().__init__()
@@ -63,10 +69,10 @@ class LevelNet(nn.Module):
 
 
 class Conditional(nn.Module):
-    """E(u) = f(s u) / s^2 + |noisy - s u|^2 / (2 sigma^2), of states in units of their level's step s.
+    """E(u) = f(s u) / s^2 + |noisy - s u|^2 / (2 sigma^2), for states in units of their level's step s.
 
-    In these units chains of all levels walk together with step size 1. Dividing f by s^2 keeps its part of a step at
-    the size of f's own gradient, as the authors do.
+    In these units chains of all levels walk together with step size 1. As in the authors' code, f is divided by s^2,
+    so that its part of a step has the size of f's own gradient.
     """
 
     def __init__(self, net: nn.Module, diffusion: Diffusion, level: Tensor, noisy: Tensor) -> None:
@@ -84,7 +90,7 @@ class Conditional(nn.Module):
 def recovered(
     net: nn.Module, diffusion: Diffusion, level: Tensor, noisy: Tensor, *, steps: int, noise: Noise
 ) -> tuple[Tensor, Info]:
-    """y after a chain that begins at the noisy image."""
+    """y after a chain that starts from the noisy image."""
     energy = Conditional(net, diffusion, level, noisy)
     u, info = langevin(energy, noisy / energy.step, steps=steps, step_size=1.0, noise=noise)
     return energy.step * u, info
@@ -92,6 +98,8 @@ def recovered(
 
 @dataclass(frozen=True)
 class RecoveryMetrics(Report):
+    """The metrics of one update."""
+
     headline: ClassVar[str] = "energy_difference"
 
     energy_difference: float  # mean f(y+) - mean f(y-), weighted over levels as the loss is
@@ -99,21 +107,32 @@ class RecoveryMetrics(Report):
 
 
 class RecoveryTrainer(Loop[RecoveryMetrics]):
+    """Trains the energies of all levels together.
+
+    Args:
+        batches: The data.
+        energy: The learner of a `LevelNet`.
+        diffusion: The noise of every level.
+        steps: Langevin steps of a chain, K.
+        rng: Generator of levels and noise.
+        device: Where the network is.
+    """
+
     def __init__(
         self,
         batches: Batches,
         *,
-        energy: Learner,  # of a LevelNet
+        energy: Learner,
         diffusion: Diffusion,
-        steps: int = 30,  # K
-        rng: torch.Generator,  # of levels and noise
+        steps: int = 30,
+        rng: torch.Generator,
         device: torch.device | str = "cpu",
     ) -> None:
         self.batches, self.energy, self.diffusion, self.steps = batches, energy, diffusion, steps
         self.rng, self.noise, self.device = rng, normal(rng), device
 
     def step(self) -> RecoveryMetrics:
-        """One update down the mean of w_t [f(y+, t) - f(y-, t)], w_t = sigma_0 / sigma_t, t drawn for each image."""
+        """One update that lowers the mean of w_t [f(y+, t) - f(y-, t)], w_t = sigma_0 / sigma_t, with random t."""
         data = self.batches.next().to(self.device)
         level = torch.randint(self.diffusion.levels, (len(data),), generator=self.rng, device=self.rng.device)
         at = self.diffusion
@@ -143,7 +162,7 @@ class RecoveryTrainer(Loop[RecoveryMetrics]):
 
 
 class Progressive:
-    """Noise, recovered level by level down to the lowest: how these models make samples."""
+    """Samples of the model: noise, recovered level by level down to the lowest."""
 
     def __init__(self, net: nn.Module, diffusion: Diffusion, shape: tuple[int, ...], *, steps: int = 30) -> None:
         self.net, self.diffusion, self.shape, self.steps = net, diffusion, shape, steps
@@ -158,9 +177,9 @@ class Progressive:
 
 
 class LowestEnergy(nn.Module):
-    """The lowest level's energy of images, E(x) = f(a x, 0) / s_0^2, without a noisy one to hold on to.
+    """The energy of the lowest level, E(x) = f(a x, 0) / s_0^2, not conditioned on a noisy image.
 
-    `given(noisy)` adds the hold: the conditional energy of as many images as there are noisy ones.
+    `given(noisy)` is the conditional energy of as many images as there are noisy ones.
     """
 
     def __init__(self, net: nn.Module, diffusion: Diffusion) -> None:
@@ -176,14 +195,14 @@ class LowestEnergy(nn.Module):
         return Held(self, noisy)
 
     def noisier(self, x: Tensor, *, noise: Noise) -> Tensor:
-        """What the lowest level is given of data x: diffused to that level, and on to the next."""
+        """The noisy images that the lowest level is conditioned on: data x, diffused to that level and to the next."""
         level, at = torch.zeros(len(x), dtype=torch.int64, device=x.device), self.diffusion
         diffused = at("kept", level, x) * x + at("spread", level, x) * noise(x)
         return at("step_a", level, x) * diffused + at("sigma", level, x) * noise(x)
 
 
 class Held(nn.Module):
-    """E(x) = f(a x, 0) / s_0^2 + |noisy - a x|^2 / (2 sigma_0^2): every state has a noisy image of its own."""
+    """E(x) = f(a x, 0) / s_0^2 + |noisy - a x|^2 / (2 sigma_0^2): each state has its own noisy image."""
 
     noisy: Tensor
 
@@ -195,7 +214,7 @@ class Held(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if len(x) != len(self.noisy):
             raise BadInput(
-                f"{len(self.noisy)} chains, each given an image, walk together in one batch, not {len(x)} of them"
+                f"a conditional energy of {len(self.noisy)} images needs as many states in one batch, got {len(x)}"
             )
         level, at = torch.zeros(len(x), dtype=torch.int64, device=x.device), self.lowest.diffusion
         off = (self.noisy - at("a", level, x) * x) / at("sigma", level, x)

@@ -1,4 +1,4 @@
-"""Where a chain is born. A start makes n new states; chains decide when."""
+"""Where chains start. A start makes n initial states; chains decide when."""
 
 from typing import NamedTuple, Protocol
 
@@ -14,18 +14,32 @@ from ebmlife.sampling.rng import normal
 
 
 class InitialStates(NamedTuple):
+    """States (n, ...) at the start of their chains."""
+
     x: Tensor
-    z: Tensor | None = None  # the latents that made x, where a generator did
+    z: Tensor | None = None  # the latents (n, latent), if a generator made x
 
 
 class Start(Protocol):
+    """Makes the initial states of chains."""
+
     def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
-        """n new states; `old` are the ones that they replace, None where there are none yet."""
+        """n new states.
+
+        Args:
+            n: Number of states.
+            rng: Generator of all randomness.
+            old: The states (n, ...) that the new ones replace. None: there are no earlier ones.
+        """
         ...
 
 
 class Uniform:
-    """Noise, uniform in [-1, 1]."""
+    """Noise, uniform in [-1, 1].
+
+    Args:
+        shape: Shape of one state.
+    """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -35,7 +49,11 @@ class Uniform:
 
 
 class FromData:
-    """Data, drawn with replacement."""
+    """Items of a data set, drawn with replacement.
+
+    Args:
+        dataset: The data set.
+    """
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -46,10 +64,13 @@ class FromData:
 
 
 class FromGenerator:
-    """x = g(z), z ~ N(0, I), with the generator as it is at that moment, learning or frozen.
+    """x = g(z) with z ~ N(0, I), by the generator as it is at that moment, learning or frozen.
 
-    A learning generator is in training mode and normalises by the statistics of those that are born together. (The
-    authors' runs over the whole batch and keeps those to be reborn.)
+    A learning generator is in training mode and normalizes by the statistics of the states that are made together.
+    (The authors' code runs it over the whole batch and uses the states that are to be rejuvenated.)
+
+    Args:
+        generator: A network from latents (n, latent) to states, with its number of latents as `latent`.
     """
 
     def __init__(self, generator: nn.Module) -> None:
@@ -63,7 +84,15 @@ class FromGenerator:
 
 
 class Augmented:
-    """The old states themselves, zoomed, shifted, dimmed and blurred a little; a share is born anew as noise."""
+    """The old states, slightly zoomed, shifted, dimmed and blurred; a share of them is replaced by uniform noise.
+
+    Args:
+        shape: Shape (C, H, W) of one image.
+        anew: Probability that a state is replaced by noise.
+        zoom: Largest share by which an image is enlarged.
+        brightness: Largest change of all pixels.
+        flip: Whether images are mirrored at random.
+    """
 
     def __init__(
         self,
@@ -100,7 +129,12 @@ class Augmented:
 
 
 class Downsampled:
-    """Another start's images, averaged down to size x size: the coarsest grid of the multigrid method."""
+    """The images of another start, averaged down to size x size: the coarsest grid of the multigrid method.
+
+    Args:
+        start: Makes the images.
+        size: Height and width after averaging.
+    """
 
     def __init__(self, start: Start, *, size: int) -> None:
         self.start, self.size = start, size
@@ -110,19 +144,31 @@ class Downsampled:
 
 
 class AfterLangevin:
-    """Another start's states after a walk on an energy, such as that of a model of a coarser grid."""
+    """The states of another start after a Langevin walk, for example on the energy of a coarser grid's model.
+
+    Args:
+        start: Makes the states that the walk begins with.
+        energy: The energy of the walk.
+        steps: Number of Langevin steps.
+        step_size: Langevin step size.
+    """
 
     def __init__(self, start: Start, energy: Energy, *, steps: int, step_size: float) -> None:
         self.start, self.energy, self.steps, self.step_size = start, energy, steps, step_size
 
     def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
-        born = self.start(n, rng=rng)
-        x, _ = langevin(self.energy, born.x, steps=self.steps, step_size=self.step_size, noise=normal(rng))
-        return InitialStates(x, born.z)
+        initial = self.start(n, rng=rng)
+        x, _ = langevin(self.energy, initial.x, steps=self.steps, step_size=self.step_size, noise=normal(rng))
+        return InitialStates(x, initial.z)
 
 
 class Coarse:
-    """Another start's images of a lower resolution, enlarged (multigrid)."""
+    """The low-resolution images of another start, enlarged (multigrid).
+
+    Args:
+        below: Makes images of a lower resolution.
+        shape: Shape (C, H, W) after enlarging.
+    """
 
     def __init__(self, below: Start, shape: tuple[int, ...]) -> None:
         if len(shape) != 3:

@@ -9,8 +9,8 @@ from torch import nn
 from ebmlife.data import Dataset
 from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import ClassifierRecipe
-from ebmlife.runs.build.parts import CLASSIFIERS, DATA
 from ebmlife.runs.build.single import Single, batches
+from ebmlife.runs.build.tables import CLASSIFIERS, DATA
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.rng import Streams, normal
 from ebmlife.training.base import Loop

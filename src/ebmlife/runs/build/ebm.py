@@ -4,106 +4,91 @@ from collections.abc import Callable
 from math import prod, sqrt
 from typing import Any
 
-import torch
 from torch import nn
 
 from ebmlife.data import Batches, Dataset
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.nets.batch_norm import share_batch_norm
-from ebmlife.recipes.schema import EBMRecipe, Part, part
+from ebmlife.recipes.schema import EBMRecipe, part
+from ebmlife.runs.build.context import Context
+from ebmlife.runs.build.lazy import deferred, make_start
 from ebmlife.runs.build.live import Training, frozen_or_learned, scope, weights_of
+from ebmlife.runs.build.nets import fit_weights, learner, make_networks, restore_weights
 from ebmlife.runs.build.other import find_prior, other_generator, restored_prior
-from ebmlife.runs.build.parts import (
-    CHAINS,
-    DATA,
-    GENERATORS,
-    NETS,
-    STARTS,
-    deferred,
-    find_device,
-    fit_weights,
-    learner,
-    make_networks,
-    restore_weights,
-)
+from ebmlife.runs.build.tables import CHAINS, DATA, GENERATORS, NETS, STARTS, bank_sizes, declared
 from ebmlife.runs.model import Model
 from ebmlife.runs.prior import FixedPrior
-from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.energy import Energy, gaussian, tempered, total
 from ebmlife.sampling.fast import prepare
 from ebmlife.sampling.loop import Walk
 from ebmlife.sampling.rng import Streams, normal
 from ebmlife.training.chains import Chains
 from ebmlife.training.divergence import Divergence
-from ebmlife.training.ebm import Trainer
+from ebmlife.training.ebm import TrainableEnergy, Trainer
+from ebmlife.training.learner import Learner
 from ebmlife.training.starts import Start
-
-_BANKS = ("size", "burn_in_size")  # options of chains that count states
 
 
 def resolve(recipe: EBMRecipe) -> EBMRecipe:
     parts: dict[str, Any] = {
-        kinds.field: kinds.resolve(getattr(recipe, kinds.field)) for kinds in (DATA, NETS, STARTS, CHAINS)
+        table.field: table.resolve(getattr(recipe, table.field)) for table in (DATA, NETS, STARTS, CHAINS)
     }
+    declared(recipe.chains)
     if recipe.generator is not None:
         net = GENERATORS.resolve(recipe.generator.net)
         parts["generator"] = recipe.generator.model_copy(update={"net": net})
-    elif recipe.start.kind == "generator":
-        raise BadInput("start.kind 'generator' needs the section 'generator'; choose a recipe that has one")
+    elif STARTS.wants(recipe.start, "generator"):
+        raise BadInput(f"start.kind {recipe.start.kind!r} needs the section 'generator'; choose a recipe that has one")
     return recipe.model_copy(update=parts)
 
 
-def training(recipe: EBMRecipe, *, resumed: dict[str, Any] | None, ranks: Ranks, trust: Trust) -> Training:
+def training(recipe: EBMRecipe, context: Context, *, resumed: dict[str, Any] | None, ranks: Ranks) -> Training:
     _check_sizes(recipe, ranks)
-    device = find_device(recipe.device)
     with ranks.rank0_first():
         dataset: Dataset = DATA.make(recipe.data)
-    prior = find_prior(recipe, dataset.shape, device, resumed, trust=trust)
-    streams = Streams(recipe.seed, device=device, scope=scope(ranks))
-    whole = recipe if resumed is None else self_contained(recipe)
-    net, maker = networks(whole, dataset.shape, device, trust=trust)
+    context = context.with_shape(dataset.shape)
+    prior = find_prior(recipe, context, resumed)
+    streams = Streams(recipe.seed, device=context.device, scope=scope(ranks))
+    net, generator_net = networks(recipe if resumed is None else self_contained(recipe), context)
     ebm = learner(net, recipe.optimizer, ranks)
     options = recipe.generator.optimizer if recipe.generator else None
-    if maker and options and ranks.count > 1:
-        share_batch_norm(maker, ranks)
-    generator = learner(maker.train(), options, ranks) if maker and options else None
-    start: Start = STARTS.make(recipe.start, shape=dataset.shape, dataset=dataset, generator=maker, trust=trust)
-    shared = _shared(recipe.chains, ranks)
-    chains: Chains = CHAINS.make(shared, start=start, walk=_walk(recipe, streams), streams=streams)
-    whose = ranks.part(recipe.batch)
+    if generator_net and options and ranks.count > 1:
+        share_batch_norm(generator_net, ranks)
+    generator = learner(generator_net.train(), options, ranks) if generator_net and options else None
+    start = make_start(STARTS, recipe.start, dataset, context, generator=generator_net)
+    chains = _chains(recipe, start, streams, context, ranks)
+    share = ranks.part(recipe.batch)
     trainer = Trainer(
-        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers, part=whose),
+        Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, workers=recipe.workers, part=share),
         chains,
-        learned=tempered(net, recipe.temperature),
-        energy=energy_of(net, recipe, prior),
-        ebm=ebm,
+        _trainable(ebm, recipe, prior),
         generator=generator,
         data_noise=recipe.data_noise,
         noise=normal(streams["data noise"]),
         divergence=Divergence(balance=_balance(recipe, dataset.shape), limit=recipe.explosion),
-        device=device,
+        device=context.device,
         average=ranks.average,
     )
-    averaged = generator.ema.eval() if generator else maker
-    model = _model(recipe, ebm.ema, averaged, prior, dataset.shape, device, lambda: dataset, trust)
-    return Training(trainer, streams, model, frozen_generator=None if generator else maker)
+    averaged = generator.ema.eval() if generator else generator_net
+    model = _model(recipe, ebm.ema, averaged, prior, lambda: dataset, context)
+    return Training(trainer, streams, model, frozen_generator=None if generator else generator_net)
 
 
 def _check_sizes(recipe: EBMRecipe, ranks: Ranks) -> None:
     if recipe.batch % ranks.count:
         raise BadInput(f"a batch of {recipe.batch} cannot be split evenly over {ranks.count} ranks; choose another")
-    for name in _BANKS:
-        if recipe.batch > recipe.chains.options.get(name, recipe.batch):
-            raise BadInput(
-                f"chains.{name} must be at least the batch of {recipe.batch}, got {recipe.chains.options[name]}"
-            )
+    for name, size in bank_sizes(recipe.chains).items():
+        if recipe.batch > size:
+            raise BadInput(f"chains.{name} must be at least the batch of {recipe.batch}, got {size}")
 
 
-def _shared(chains: Part, ranks: Ranks) -> Part:
+def _chains(recipe: EBMRecipe, start: Start, streams: Streams, context: Context, ranks: Ranks) -> Chains:
     """The chains of one rank: all ranks together hold as many states as the recipe says."""
-    sizes = {name: ranks.share(size) for name, size in chains.options.items() if name in _BANKS}
-    return part(chains.kind, **chains.options | sizes)
+    sizes = {name: ranks.share(size) for name, size in bank_sizes(recipe.chains).items()}
+    chosen = part(recipe.chains.kind, **recipe.chains.options | sizes)
+    chains: Chains = CHAINS.make(chosen, start=start, walk=_walk(recipe, streams), streams=streams, shape=context.shape)
+    return chains
 
 
 def _walk(recipe: EBMRecipe, streams: Streams) -> Walk:
@@ -116,42 +101,32 @@ def _balance(recipe: EBMRecipe, shape: tuple[int, ...]) -> float:
     return 2 * sqrt(prod(shape)) / recipe.langevin.step_size
 
 
-def networks(
-    recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device, *, trust: Trust = NOTHING
-) -> tuple[nn.Module, nn.Module | None]:
-    """The energy and the generator, in eval mode, with the weights that the recipe's seed or another run gives them."""
+def networks(recipe: EBMRecipe, context: Context) -> tuple[nn.Module, nn.Module | None]:
+    """The energy and the generator, in eval mode, with weights from the recipe's seed or from another run."""
     if recipe.generator is None:
-        (net,) = make_networks((NETS, recipe.net), seed=recipe.seed, shape=shape, device=device)
+        (net,) = make_networks((NETS, recipe.net), seed=recipe.seed, context=context)
         return net, None
     chosen = (NETS, recipe.net), (GENERATORS, recipe.generator.net)
-    net, maker = make_networks(*chosen, seed=recipe.seed, shape=shape, device=device, trust=trust)
+    net, generator = make_networks(*chosen, seed=recipe.seed, context=context)
     if recipe.generator.run is not None:
-        weights = other_generator(recipe.generator.run, trust=trust)
-        fit_weights(maker, weights, f"the generator of {recipe.generator.run}")
-    return net, maker
+        weights = other_generator(recipe.generator.run, context)
+        fit_weights(generator, weights, f"the generator of {recipe.generator.run}")
+    return net, generator
 
 
-def model(
-    recipe: EBMRecipe,
-    state: dict[str, Any],
-    *,
-    averaged: bool,
-    shape: tuple[int, ...],
-    device: torch.device,
-    trust: Trust,
-) -> Model:
-    net, maker = networks(self_contained(recipe), shape, device, trust=trust)
+def model(recipe: EBMRecipe, state: dict[str, Any], context: Context, *, averaged: bool) -> Model:
+    net, generator = networks(self_contained(recipe), context)
     restore_weights(net, weights_of(state, "ebm", averaged=averaged))
-    if maker is not None:
-        restore_weights(maker, frozen_or_learned(state, averaged=averaged))
-    prior = restored_prior(state, shape, device)
+    if generator is not None:
+        restore_weights(generator, frozen_or_learned(state, averaged=averaged))
+    prior = restored_prior(state, context)
     if recipe.prior is not None and prior is None:
         raise BadInput("the checkpoint has no prior, and its recipe has one")
-    return _model(recipe, net, maker, prior, shape, device, lambda: DATA.make(recipe.data), trust)
+    return _model(recipe, net, generator, prior, lambda: DATA.make(recipe.data), context)
 
 
 def self_contained(recipe: EBMRecipe) -> EBMRecipe:
-    """For weights from a checkpoint: the run that the generator once came from need not be there any more."""
+    """The recipe without the run that its generator came from: with weights from a checkpoint it is not needed."""
     if recipe.generator is None:
         return recipe
     return recipe.model_copy(update={"generator": recipe.generator.model_copy(update={"run": None})})
@@ -160,21 +135,28 @@ def self_contained(recipe: EBMRecipe) -> EBMRecipe:
 def _model(
     recipe: EBMRecipe,
     net: nn.Module,
-    maker: nn.Module | None,
+    generator: nn.Module | None,
     prior: FixedPrior | None,
-    shape: tuple[int, ...],
-    device: torch.device,
     dataset: Callable[[], Dataset],
-    trust: Trust,
+    context: Context,
 ) -> Model:
-    start = deferred(STARTS, recipe.start, dataset, shape=shape, generator=maker, trust=trust)
-    return Model(net, energy_of(net, recipe, prior), maker, start, recipe, shape, device, prior)
+    start = deferred(STARTS, recipe.start, dataset, context, generator=generator)
+    energy = energy_of(net, recipe, prior)
+    return Model(net, energy, generator, start, recipe, context.shape, context.device, prior)
+
+
+def _trainable(ebm: Learner, recipe: EBMRecipe, prior: FixedPrior | None) -> TrainableEnergy:
+    """The energy of a training: net(x) / temperature [+ prior(x) / prior.temperature] [+ |x|^2 / (2 tau^2)]."""
+    precision = recipe.langevin.precision
+    fixed = [] if prior is None else [prepare(prior.net, temperature=prior.temperature, precision=precision)]
+    fixed += [] if recipe.tau is None else [gaussian(recipe.tau)]
+    return TrainableEnergy(ebm, temperature=recipe.temperature, fixed=fixed, precision=precision)
 
 
 def energy_of(
     net: nn.Module, recipe: EBMRecipe, prior: FixedPrior | None = None, evaluation_temperature: float = 1.0
 ) -> Energy:
-    """What chains walk on:
+    """The energy of a trained model:
 
     (net(x) / temperature [+ prior(x) / prior.temperature]) / evaluation_temperature [+ |x|^2 / (2 tau^2)].
     """

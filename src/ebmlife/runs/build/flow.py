@@ -8,8 +8,8 @@ from torch import nn
 from ebmlife.data import Dataset
 from ebmlife.nets import Glow, GlowGenerator
 from ebmlife.recipes.schema import FlowRecipe
-from ebmlife.runs.build.parts import FLOWS
 from ebmlife.runs.build.single import Single, batches
+from ebmlife.runs.build.tables import FLOWS
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.rng import Streams
 from ebmlife.training.base import Loop

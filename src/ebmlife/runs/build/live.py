@@ -1,4 +1,4 @@
-"""A trainer and what else a run is."""
+"""The live objects of a run, and what a checkpoint keeps of them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,12 @@ from ebmlife.training.base import Loop
 
 @dataclass(frozen=True)
 class Training:
+    """A trainer with its random streams and the model that it trains."""
+
     trainer: Loop[Any]
     streams: Streams
     model: Model  # of the averaged weights
-    frozen_generator: nn.Module | None = None  # one that does not learn travels with the run
+    frozen_generator: nn.Module | None = None  # saved with the run, which must not depend on another
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -42,28 +44,30 @@ class Training:
 
 
 def weights_of(state: dict[str, Any], learner: str, *, averaged: bool) -> dict[str, Tensor]:
-    """Of what a checkpoint saved of a learner: its average, or the weights as they were."""
+    """The averaged or raw weights of a learner in a checkpoint."""
     kind, learned = "ema" if averaged else "net", part(state, "trainer", learner)
     if kind not in learned:
-        raise BadInput("averaged weights only are here; raw ones are in the folder of the training")
+        raise BadInput("this model has averaged weights only; the raw ones are in the folder of its training")
     return part(learned, kind)
 
 
 def frozen_or_learned(state: dict[str, Any], *, averaged: bool) -> dict[str, Tensor]:
-    """The weights of the generator in a run's state."""
+    """The weights of the generator in a checkpoint, whether it learned or not."""
     if part(state, "trainer").get("generator") is None:
         return part(state, "frozen_generator")
     return weights_of(state, "generator", averaged=averaged)
 
 
 def scope(ranks: Ranks) -> str:
-    """Of the random streams: one process alone draws under their plain names."""
+    """The prefix of a rank's random streams; a single process has none."""
     return f"rank {ranks.rank} of {ranks.count}/" if ranks.count > 1 else ""
 
 
 def require_single_process(recipe: Recipe, ranks: Ranks) -> None:
     if ranks.count > 1:
-        raise BadInput(f"the method {recipe.method!r} trains in one process, not {ranks.count}; leave torchrun away")
+        raise BadInput(
+            f"the method {recipe.method!r} trains in one process, not {ranks.count}; run it without torchrun"
+        )
 
 
 def _to(value: Any, device: torch.device) -> Any:

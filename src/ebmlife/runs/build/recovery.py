@@ -9,8 +9,10 @@ from ebmlife.data import Dataset
 from ebmlife.errors import BadInput
 from ebmlife.recipes.options import Registry
 from ebmlife.recipes.schema import RecoveryRecipe
-from ebmlife.runs.build.parts import NETS, STARTS, make_networks
+from ebmlife.runs.build.context import Context
+from ebmlife.runs.build.nets import make_networks
 from ebmlife.runs.build.single import Single, batches
+from ebmlife.runs.build.tables import NETS, STARTS
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.rng import Streams
 from ebmlife.training.base import Loop
@@ -22,11 +24,12 @@ class Recovery(Single[RecoveryRecipe]):
     nets, learner = NETS, "energy"
     starts = Registry("start", STARTS.makers | {"progressive": Progressive}, STARTS.provided | {"net", "diffusion"})
 
-    def network(self, recipe: RecoveryRecipe, shape: tuple[int, ...], device: torch.device) -> nn.Module:
-        if len(shape) != 3:
-            raise BadInput(f"recovery likelihood needs images (C, H, W), got states of shape {shape}")
-        marked = (shape[0] + recipe.levels, *shape[1:])  # with the channels that tell the level
-        (net,) = make_networks((self.nets, recipe.net), seed=recipe.seed, shape=marked, device=device)
+    def network(self, recipe: RecoveryRecipe, context: Context) -> nn.Module:
+        if len(context.shape) != 3:
+            raise BadInput(f"recovery likelihood needs images (C, H, W), got states of shape {context.shape}")
+        channels, height, width = context.shape
+        with_level = context.with_shape((channels + recipe.levels, height, width))  # one channel marks each level
+        (net,) = make_networks((self.nets, recipe.net), seed=recipe.seed, context=with_level)
         return LevelNet(net, recipe.levels).eval()
 
     def trainer(self, recipe: RecoveryRecipe, dataset: Dataset, learned: Learner, streams: Streams) -> Loop[Any]:

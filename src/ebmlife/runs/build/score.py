@@ -9,8 +9,8 @@ from ebmlife.data import Dataset
 from ebmlife.errors import BadInput
 from ebmlife.recipes.options import Registry
 from ebmlife.recipes.schema import ScoreRecipe
-from ebmlife.runs.build.parts import SCORES, STARTS
 from ebmlife.runs.build.single import Single, batches
+from ebmlife.runs.build.tables import SCORES, STARTS
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.rng import Streams
 from ebmlife.training.base import Loop

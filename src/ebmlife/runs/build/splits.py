@@ -1,4 +1,4 @@
-"""The parts of a data set by name (train, test, ...), and whether one set of images is part of another."""
+"""The splits of a data set by name (train, test, ...), and whether two sets of images overlap."""
 
 import re
 from pathlib import Path
@@ -8,14 +8,14 @@ from ebmlife.data import Dataset
 from ebmlife.data.tars import find_tars
 from ebmlife.errors import BadInput, nearest
 from ebmlife.recipes.schema import Part, part
-from ebmlife.runs.build.parts import DATA
+from ebmlife.runs.build.tables import DATA, describe
 
 ALL, TRAIN, TEST, VALIDATION = "all", "train", "test", "validation"
 _OTHERS = "name other images with --data.folder (or --data.shards, --data.name), or train with --data.held_out 0.1"
 
 
 def split_of(data: Part) -> str:
-    """The name of the part that these settings of a data set choose."""
+    """The name of the split that these settings of a data set choose."""
     options = data.options
     if "split" in options:
         return str(options["split"])
@@ -25,29 +25,29 @@ def split_of(data: Part) -> str:
 
 
 def choose_split(data: Part, split: str) -> Part:
-    """The same data set's part of that name."""
+    """The settings that choose another split of the same data set."""
     if DATA.wants(data, "split"):
         return _changed(data, split=split)
     known = _splits(data)
     if split not in known:
-        said = f"data of kind {data.kind!r} have no split {split!r} here{nearest(split, known)}"
-        raise BadInput(said if _is_divided(data) else f"{said}; {_OTHERS}")
+        problem = f"data of kind {data.kind!r} have no split {split!r} here{nearest(split, known)}"
+        raise BadInput(problem if _is_divided(data) else f"{problem}; {_OTHERS}")
     return _changed(data, train=known[split]) if _is_divided(data) else data
 
 
 def for_tests(data: Part) -> Part | None:
-    """The part of a data set that is for tests, where its settings tell one."""
+    """The settings of the test split, or None if the data set has none."""
     return choose_split(data, _tests(data)) if _is_divided(data) else None
 
 
 def test_part(data: Part) -> tuple[Dataset, bool]:
-    """The part of a run's data that is for tests, or all of it, and whether the run was trained on that too."""
+    """The test split of a run's data, or all of the data, and whether the run was trained on it."""
     chosen = for_tests(data) or data
     return DATA.make(chosen), overlap(data, chosen) is not False
 
 
 def overlap(trained: Part, chosen: Part) -> bool | None:
-    """Whether a set of images and what a run was trained on have some in common; None where settings do not tell."""
+    """Whether two sets of images have some in common; None if their settings do not tell."""
     a, b = DATA.resolve(trained), DATA.resolve(chosen)
     if a.kind != b.kind:
         return None
@@ -56,14 +56,14 @@ def overlap(trained: Part, chosen: Part) -> bool | None:
 
 
 def _splits(data: Part) -> dict[str, bool | None]:
-    """What `train` is for each part by its name."""
+    """The value of the option `train` for each split."""
     if not _is_divided(data):
         return {ALL: None}
-    return {TRAIN: True, _tests(data): False} | ({ALL: None} if data.kind == "digits" else {})
+    return {TRAIN: True, _tests(data): False} | ({ALL: None} if describe(data).whole else {})
 
 
 def _is_divided(data: Part) -> bool:
-    """Whether `train` chooses a part of it."""
+    """Whether the option `train` chooses a split."""
     if data.kind == "folder":
         return data.options.get("held_out") is not None
     return DATA.wants(data, "train")
@@ -95,13 +95,13 @@ def _folder(a: dict[str, Any], b: dict[str, Any]) -> bool | None:
 def _huggingface(a: dict[str, Any], b: dict[str, Any]) -> bool | None:
     if a["name"] != b["name"] and not _same_place(a["name"], b["name"]):
         return None
-    return any(_meet(one, other) for one in a["split"].split("+") for other in b["split"].split("+"))
+    return any(_intersect(one, other) for one in a["split"].split("+") for other in b["split"].split("+"))
 
 
 def _webdataset(a: dict[str, Any], b: dict[str, Any]) -> bool | None:
     try:
         shared = {tar.resolve() for tar in find_tars(a["shards"])} & {tar.resolve() for tar in find_tars(b["shards"])}
-    except BadInput:  # the training images are not at hand
+    except BadInput:  # the training images are not on this machine
         return None
     return True if shared else None
 
@@ -129,9 +129,9 @@ def _same_place(a: str, b: str) -> bool:
         return one.absolute() == other.absolute()
 
 
-def _meet(one: str, other: str) -> bool:
-    """Whether two of Hugging Face's splits have rows in common: 'train[:80%]' and 'train[80%:]' have none. Splits that
-    cannot be read are taken to."""
+def _intersect(one: str, other: str) -> bool:
+    """Whether two splits of Hugging Face have rows in common: 'train[:80%]' and 'train[80%:]' have none. Splits that
+    cannot be parsed count as having some."""
     (name, a), (second, b) = _sliced(one), _sliced(other)
     if name != second:
         return False
