@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ebmlife.bench.rivals import OURS, PLAIN, TEMPERATURE, Case, Contestant, update_contestants, walk_of
+from ebmlife.bench.cases import OURS, PLAIN, TEMPERATURE, Case, Contestant, update_contestants, walk_of
 from ebmlife.sampling.fast import has_bf16, prepare
 
 

@@ -3,15 +3,12 @@
 import argparse
 import json
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from torch import Tensor, nn
 
 from ebmlife import attacks
@@ -28,6 +25,7 @@ from ebmlife.errors import BadInput, shown
 from ebmlife.plots import pictures
 from ebmlife.runs import locate
 from ebmlife.runs.evaluated import Images
+from ebmlife.runs.progress import ProgressDisplay
 from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage.atomic import atomic_write
 
@@ -227,21 +225,26 @@ def _check_classes(data: str, classifier: nn.Module, x: Tensor) -> None:
 def _watched(
     name: str, model: nn.Module, *, x: Tensor, y: Tensor, plan: _Plan, out: Path, ranks: Ranks
 ) -> attacks.Record:
-    with _Bar(name, quiet=not ranks.first) as bar:
-        return attacks.evaluate(model, x, y, folder=out / name, watch=bar, ranks=ranks, **plan.attack)
+    with ProgressDisplay(name, quiet=not ranks.first) as display:
+        watch = partial(_advance, display)
+        return attacks.evaluate(model, x, y, folder=out / name, watch=watch, ranks=ranks, **plan.attack)
+
+
+def _advance(display: ProgressDisplay, progress: attacks.Progress) -> None:
+    display.advance(progress.done, 1.0, f"{progress.standing.right} of {progress.standing.of} stand")
 
 
 def _check_masking(
     name: str, robust: DefendedClassifier, x: Tensor, y: Tensor, plan: _Plan, out: Path, ranks: Ranks
 ) -> None:
-    with _Bar("masking", quiet=not ranks.first) as bar:
+    with ProgressDisplay("masking", quiet=not ranks.first) as display:
         found = attacks.check_masking(
             robust,
             x,
             y,
             folder=attacks.masking.place(out, name),
             attacked=out / name,
-            watch=bar,
+            watch=partial(_advance, display),
             ranks=ranks,
             **plan.attack,
         )
@@ -279,28 +282,3 @@ def _show(record: attacks.Record, robust: DefendedClassifier, x: Tensor, *, seed
         examples = attacks.Examples.of(record, robust, x, seeds=seeds)
         examples.save(file)
     pictures.save(out / "images.png", pictures.grid(examples.rows, columns=len(seeds)))
-
-
-class _Bar:
-    """How far an attack is: a bar with the time left; plain lines where there is no terminal. Of several ranks, the
-    first one's share stands for all."""
-
-    def __init__(self, name: str, *, quiet: bool) -> None:
-        self._name, self._console, self._spoke = name, Console(stderr=True, quiet=quiet), time.monotonic()
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
-        self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
-        self._task = self._progress.add_task(name, total=1.0, said="")
-
-    def __call__(self, progress: attacks.Progress) -> None:
-        said = f"{progress.standing.right} of {progress.standing.of} stand, about {progress.seconds_left:.0f} s left"
-        self._progress.update(self._task, completed=progress.done, said=said)
-        if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
-            self._spoke = time.monotonic()
-            self._console.print(f"{self._name}: {progress.done:.0%}, {said}")
-
-    def __enter__(self) -> "_Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()

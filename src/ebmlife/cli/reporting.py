@@ -10,7 +10,6 @@ from PIL import Image
 
 from ebmlife.attacks import validation
 from ebmlife.cli.defending import load_model
-from ebmlife.cli.examining import bar
 from ebmlife.cli.parsing import Command
 from ebmlife.defense import classifiers
 from ebmlife.errors import BadInput, shown
@@ -26,6 +25,7 @@ from ebmlife.report.uploads import LIMITS, Form
 from ebmlife.report.writing import prepare, write
 from ebmlife.runs import build, locate
 from ebmlife.runs.model import Model
+from ebmlife.runs.progress import ProgressDisplay
 from ebmlife.storage.atomic import can_be_made
 from ebmlife.storage.interrupt import signals
 
@@ -57,14 +57,14 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
     for folder in options.folders:
         gather(folder)  # a folder that is no run is said before hours are spent on another
     for folder in options.folders if not options.no_walk else ():
-        with signals() as stop, bar() as progress:
+        with signals() as stop, ProgressDisplay("Langevin steps") as display:
             done = prepare(
                 folder,
                 steps=options.steps,
                 chains=options.chains,
                 device=options.device,
                 trust=options.trust,
-                progress=progress,
+                progress=lambda walked: display.advance(walked.step, walked.steps),
                 stopping=lambda: stop.wanted,
             )
         if not done:

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from ebmlife.cli import images, output
@@ -21,6 +19,7 @@ from ebmlife.runs import build, locate, scores
 from ebmlife.runs.build.splits import ALL
 from ebmlife.runs.evaluated import Images, choose
 from ebmlife.runs.model import Model
+from ebmlife.runs.progress import ProgressDisplay
 from ebmlife.storage import checkpoint
 
 
@@ -59,7 +58,7 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
         )
         blocks = model.blocks(options.n, steps=options.steps, seed=options.seed)
         output.check(options.out, n=options.n, shape=model.shape)
-    states = ranks.in_order(blocks)
+    states = _shown(ranks, ranks.in_order(blocks), options.n, "samples")
     if ranks.first:
         output.write(options.out, states, n=options.n, shape=model.shape)
         print(f"{options.n} samples: {shown(options.out)}")
@@ -79,7 +78,7 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
         asked = counts(options.steps) if options.steps else None
     n = (2000 if model.recipe.data.kind == "digits" else 5000) if options.n is None else options.n
     score = partial(
-        score_samples, data=chosen.data, n=n, seed=options.seed, progress=partial(_progress, ranks), ranks=ranks
+        score_samples, data=chosen.data, n=n, seed=options.seed, progress=partial(_shown, ranks), ranks=ranks
     )
     if options.checkpoints:
         steps = asked[0] if asked else model.recipe.sampling_steps
@@ -141,11 +140,7 @@ def _plot(file: Path, found: dict[int, dict[str, float]], x: str) -> Path:
     return file
 
 
-def _progress(ranks: Ranks, batches: Iterable[Tensor], total: int, what: str) -> Iterator[Tensor]:
-    """A bar with the time left, on a terminal."""
-    console = Console(stderr=True, quiet=not ranks.first)
-    with Progress(*Progress.get_default_columns(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        for batch in batches:
-            yield batch
-            bar.advance(task, len(batch))
+def _shown(ranks: Ranks, batches: Iterable[Tensor], total: int, title: str) -> Iterator[Tensor]:
+    """Yields the batches under a progress display."""
+    with ProgressDisplay(title, quiet=not ranks.first) as display:
+        yield from display.track(batches, total)

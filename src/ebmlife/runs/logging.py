@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from ebmlife.plots import pictures
@@ -210,43 +208,3 @@ def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
 
 def _points(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
     return {line["update"]: line[name] for line in lines if line.get(name) is not None}
-
-
-class Bar:
-    """A progress bar with step, headline figure, speed and time left; plain lines where there is no terminal. It says
-    what share of the time is spent waiting for data, where that is more than a twentieth."""
-
-    def __init__(self, *, done: int, updates: int, console: Console) -> None:
-        self._console, self._updates, self._speed, self._spoke = console, updates, Speed(), time.monotonic()
-        self._waiting = 0.0
-        self._progress = Progress(
-            TextColumn("update {task.completed}/{task.total}"),
-            BarColumn(bar_width=12),
-            TextColumn("{task.fields[headline]}"),
-            TextColumn("{task.fields[speed]:.1f}/s{task.fields[waiting]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=updates, completed=done, headline="", speed=0.0, waiting="")
-
-    def __call__(self, figures: Report) -> None:
-        speed = self._speed()
-        headline = f"{figures.headline.replace('_', ' ')} {getattr(figures, figures.headline):+.3f}"
-        self._waiting += 0.1 * (min(1.0, figures.data_seconds * speed) - self._waiting)  # over the last tens of updates
-        waiting = f", {self._waiting:.0%} waiting for data" if self._waiting > 0.05 else ""
-        self._progress.update(self._task, completed=figures.update, headline=headline, speed=speed, waiting=waiting)
-        if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
-            self._spoke = time.monotonic()
-            left = (self._updates - figures.update) / speed
-            self._console.print(
-                f"update {figures.update}/{self._updates}  {headline}  {speed:.1f}/s{waiting}  {left:.0f} s left"
-            )
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
