@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from ebmlife import BadInput, langevin, prepare
 from ebmlife.nets import PerceptronEnergy, SNGANEnergy
-from ebmlife.sampling.copies import changing_weights
 from ebmlife.sampling.energy import frozen, gradient
 from ebmlife.sampling.native.library import library
+from ebmlife.sampling.weight_copies import changing_weights
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
 

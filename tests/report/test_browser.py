@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from ebmlife.attacks import Record
-from ebmlife.report import gather
-from ebmlife.report.desk import Desk
+from ebmlife.report import read_contents
+from ebmlife.report.trials import Trials
 from ebmlife.report.uploads import Form
 from ebmlife.report.writing import write
 from report.conftest import STEPS
@@ -112,7 +112,7 @@ def test_charts_are_read_with_the_keyboard(opened: Open, file: str, made: Path) 
     chart = page.locator("#life figure.chart")
     chart.locator(".plot").focus()
     page.keyboard.press("End")
-    life = gather(made).life
+    life = read_contents(made).life
     assert life is not None
     distance = life.cycle.figures["distance"][-1]
     said = chart.locator(".reading").inner_text()
@@ -197,8 +197,8 @@ def drop(page: Any, body: bytes, kind: str = "image/png") -> None:
 
 @pytest.fixture
 def live(run: Path) -> Iterator[str]:
-    desk = Desk(defence(shape=(1, 8, 8)), Form("Brightness", (1, 8, 8), langevin=20))
-    with serving(run, desk=desk) as server:
+    trials = Trials(defence(shape=(1, 8, 8)), Form("Brightness", (1, 8, 8), langevin=20))
+    with serving(run, trials=trials) as server:
         yield server.address
 
 

@@ -15,12 +15,12 @@ from ebmlife.defense import classifiers
 from ebmlife.errors import BadInput, shown
 from ebmlife.plots.pictures import image
 from ebmlife.report import robustness
-from ebmlife.report.contents import gather
-from ebmlife.report.desk import Desk
-from ebmlife.report.facts import class_names
+from ebmlife.report.contents import read_contents
 from ebmlife.report.images import embedded
 from ebmlife.report.server import PageServer
+from ebmlife.report.summary import class_names
 from ebmlife.report.trial import Defence
+from ebmlife.report.trials import Trials
 from ebmlife.report.uploads import LIMITS, Form
 from ebmlife.report.writing import prepare, write
 from ebmlife.runs import build, locate
@@ -55,7 +55,7 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # images have a limit of our own, and a line
     out = _out(options)
     for folder in options.folders:
-        gather(folder)  # a folder that is no run is said before hours are spent on another
+        read_contents(folder)  # a folder that is no run is said before hours are spent on another
     for folder in options.folders if not options.no_walk else ():
         with signals() as stop, ProgressDisplay("Langevin steps") as display:
             done = prepare(
@@ -88,12 +88,12 @@ def _out(options: argparse.Namespace) -> Path:
 
 def _watch(options: argparse.Namespace, changes: dict[str, str]) -> int:
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-    desk = _desk(options) if options.classifier else None
-    with PageServer(options.folder, host=options.host, port=options.port, desk=desk) as server:
+    trials = _trials(options) if options.classifier else None
+    with PageServer(options.folder, host=options.host, port=options.port, trials=trials) as server:
         print(f"{server.address} shows {shown(options.folder)} as it goes on; Ctrl-C ends it", flush=True)
         if not server.private:
             print("note: others on the network can see this page too", flush=True)
-        if desk is None:
+        if trials is None:
             print(f"to try images: ebmlife watch {shown(quote(options.folder))} --classifier NAME", flush=True)
         try:
             server.serve_forever()
@@ -102,7 +102,7 @@ def _watch(options: argparse.Namespace, changes: dict[str, str]) -> int:
     return 0
 
 
-def _desk(options: argparse.Namespace) -> Desk:
+def _trials(options: argparse.Namespace) -> Trials:
     model = load_model(options)
     recipe, walk = model.recipe, model.recipe.langevin
     classifier = classifiers.find(options.classifier, trust=options.trust).to(model.device)
@@ -117,7 +117,7 @@ def _desk(options: argparse.Namespace) -> Desk:
         radius=_radius(options.folder),
         examples=_examples(model),
     )
-    return Desk(defence, form)
+    return Trials(defence, form)
 
 
 def _examples(model: Model) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ebmlife.errors import BadInput
 from ebmlife.plots import pictures
-from ebmlife.report.inside import Inside
+from ebmlife.report.safe_files import SafeFolder
 
 _PLANE = 64  # pixels along a side of a picture of points
 _PIXELS = 2**26  # of a picture or a sheet
@@ -54,7 +54,7 @@ def embedded(picture: Image.Image) -> str:
     return _uri(stream.getvalue())
 
 
-def embedded_file(path: Path, inside: Inside) -> str:
+def embedded_file(path: Path, inside: SafeFolder) -> str:
     """A PNG file of the run, as it is."""
     content = inside.content(path)
     if content is None:

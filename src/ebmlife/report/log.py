@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ebmlife.report.inside import Inside
+from ebmlife.report.safe_files import SafeFolder
 
 _LARGEST = 2**29  # bytes of a log: a million updates have half of that
 _LINE = 2**16  # bytes of a line: an update takes some hundred
@@ -21,7 +21,7 @@ class Log:
     damaged: int = 0
 
 
-def read(inside: Inside) -> Log:
+def read(inside: SafeFolder) -> Log:
     file = inside.file(inside.folder / "log.jsonl", largest=_LARGEST)
     if file is None:
         return Log([])

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from ebmlife.errors import BadInput
-from ebmlife.report.inside import shown
+from ebmlife.errors import BadInput, shown
 
 _MOST, _REASON = 20, 300  # notes that are kept; letters of each
 T = TypeVar("T")
@@ -25,7 +24,7 @@ class Notes:
         return [*self._lines, f"and {self._more:,} more"] if self._more else list(self._lines)
 
     def add(self, line: str) -> None:
-        line = shown(line, _REASON)
+        line = shown(" ".join(line.split()), _REASON)
         if line in self._lines:
             return
         if len(self._lines) < _MOST:

@@ -12,11 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ebmlife import __version__
+from ebmlife.errors import shown
 from ebmlife.exam.verdict import LONGRUN
-from ebmlife.report import facts, uploads
+from ebmlife.report import summary, uploads
 from ebmlife.report.charts import Chart, number, overlaid
-from ebmlife.report.contents import Run
-from ebmlife.report.inside import shown
+from ebmlife.report.contents import Contents
 from ebmlife.report.life import distance_chart
 from ebmlife.report.notes import reason
 from ebmlife.report.trial import REPLICAS, VERIFY
@@ -86,9 +86,9 @@ class Page:
         )
 
 
-def render(runs: Sequence[Run], *, live: bool = False, form: Form | None = None) -> Page:
+def render(runs: Sequence[Contents], *, live: bool = False, form: Form | None = None) -> Page:
     """The page of one run, or of several side by side; with a form where images of one's own can be tried."""
-    context: dict[str, Any] = {"runs": runs, "figure": _life_chart(runs), "live": live, "today": facts.today()}
+    context: dict[str, Any] = {"runs": runs, "figure": _life_chart(runs), "live": live, "today": summary.today()}
     context |= {
         "longrun": LONGRUN,
         "uses": _USES,
@@ -130,7 +130,7 @@ def _bytes(html: str) -> bytes:
     return html.encode(errors="replace")
 
 
-def _life_chart(runs: Sequence[Run]) -> Chart | None:
+def _life_chart(runs: Sequence[Contents]) -> Chart | None:
     charts = {run.name: distance_chart(run.life) for run in runs if run.life is not None}
     return overlaid(charts) if len(charts) > 1 else next(iter(charts.values()), None)
 

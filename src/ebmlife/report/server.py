@@ -19,15 +19,14 @@ from socket import socket
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, shown
 from ebmlife.report.addresses import is_own
 from ebmlife.report.connections import Connections, Timed, linger
-from ebmlife.report.contents import gather
-from ebmlife.report.desk import Desk, Refused
-from ebmlife.report.inside import shown
+from ebmlife.report.contents import read_contents
 from ebmlife.report.notes import reason
 from ebmlife.report.page import Page, render
-from ebmlife.report.uploads import LARGEST, Wish
+from ebmlife.report.trials import Refused, Trials
+from ebmlife.report.uploads import LARGEST, TrialSettings
 
 _FRESH = 1.0  # seconds for which a page is not made anew
 _PATIENCE = 15.0  # seconds that a request waits for a page that is being made
@@ -45,13 +44,15 @@ _HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves the page of `run`; with a desk, images can be tried on it."""
+    """Serves the page of `run`; with a trials, images can be tried on it."""
 
     daemon_threads = True
     request_queue_size = 2 * _CONNECTIONS
 
-    def __init__(self, run: str | Path, *, host: str = "127.0.0.1", port: int = 0, desk: Desk | None = None) -> None:
-        self.run, self.desk, self._lock = run, desk, threading.Lock()
+    def __init__(
+        self, run: str | Path, *, host: str = "127.0.0.1", port: int = 0, trials: Trials | None = None
+    ) -> None:
+        self.run, self.trials, self._lock = run, trials, threading.Lock()
         self.host, self.connections = host.lower(), Connections(_CONNECTIONS)
         self._made: tuple[float, Page] | None = None
         self.page()  # a folder that is no run is said now
@@ -78,8 +79,8 @@ class PageServer(ThreadingHTTPServer):
             return self._made[1]
         try:
             if self._made is None or time.monotonic() - self._made[0] > _FRESH:
-                form = None if self.desk is None else self.desk.form
-                page = render([gather(self.run)], live=True, form=form)
+                form = None if self.trials is None else self.trials.form
+                page = render([read_contents(self.run)], live=True, form=form)
                 self._made = time.monotonic(), page
             return self._made[1]
         finally:
@@ -177,21 +178,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json({"digest": page.digest, "sections": sections})
 
     def _begin(self, rest: str, sent: bytes) -> None:
-        wish = Wish.parse(self._query())
-        name = self._desk().begin(sent, self.headers.get_content_type(), wish)
+        wish = TrialSettings.parse(self._query())
+        name = self._trials().begin(sent, self.headers.get_content_type(), wish)
         self._send_json({"address": f"trial/{name}"}, HTTPStatus.ACCEPTED)
 
     def _state(self, rest: str, sent: bytes) -> None:
-        self._send_json(self._desk().find(rest).state())
+        self._send_json(self._trials().find(rest).state())
 
     def _cancel(self, rest: str, sent: bytes) -> None:
-        self._desk().find(rest.removesuffix("/cancel")).cancel()
+        self._trials().find(rest.removesuffix("/cancel")).cancel()
         self._send_json({})
 
-    def _desk(self) -> Desk:
-        if self.server.desk is None:
+    def _trials(self) -> Trials:
+        if self.server.trials is None:
             raise Refused(HTTPStatus.NOT_FOUND, "no image can be tried here: add --classifier NAME to ebmlife watch")
-        return self.server.desk
+        return self.server.trials
 
     def _query(self) -> dict[str, str]:
         try:

@@ -20,7 +20,7 @@ ATTACKERS = {"transfer": "the classifier only", "bpda": "classifier and defence 
 
 
 @dataclass(frozen=True)
-class Wish:
+class TrialSettings:
     radius: int  # in 255ths of the range of pixels
     steps: int  # of the attack
     langevin: int  # steps of the defence
@@ -52,7 +52,7 @@ class Form:
     examples: Sequence[str] = ()  # pictures that can be taken in place of one's own
 
 
-def decoded(body: bytes, *, kind: str, shape: tuple[int, ...]) -> Tensor:
+def decode_image(body: bytes, *, kind: str, shape: tuple[int, ...]) -> Tensor:
     """An upload as an image (C, H, W) in [-1, 1] of the model's size."""
     if kind not in TYPES:
         raise BadInput(f"only {', '.join(TYPES.values())} images can be read here")

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from ebmlife.sampling.flags import turned_off
+from ebmlife.sampling.freezing import turned_off
 
 Energy = Callable[[Tensor], Tensor]
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.errors import BadInput, nearest
-from ebmlife.sampling import threads
-from ebmlife.sampling.copies import Copies, Copy
+from ebmlife.sampling import torch_threads
 from ebmlife.sampling.energy import Energy, gradient, tempered
 from ebmlife.sampling.native import Program, Unsupported
+from ebmlife.sampling.weight_copies import Copies, Copy
 
 _FEWEST = 8  # images: of a block that is less than full, more is wasted than won
 Precision = Literal["auto", "f32", "bf16"]
@@ -34,7 +34,7 @@ def prepare(
 
     `net` can go on learning: each walk takes the weights of its beginning, also if several threads walk. Where PyTorch
     does the work in float32, the walk is on `net` itself, and is a BadInput if weights change meanwhile. A thread that
-    changes several weights while another may begin a walk holds `ebmlife.sampling.copies.changing_weights`.
+    changes several weights while another may begin a walk holds `ebmlife.sampling.weight_copies.changing_weights`.
     """
     choices = {"auto": has_bf16(_device(net)), "f32": False, "bf16": True}
     if precision not in choices:
@@ -70,7 +70,7 @@ class _Full(nn.Module):
         return energy
 
     def gradient(self, x: Tensor) -> Tensor:
-        count = threads.awake()
+        count = torch_threads.awake()
         key = tuple(x.shape[1:]), 8 if len(x) < 16 * count else 16  # work for every thread
         fits = x.dtype == torch.float32 and x.device.type == "cpu" and len(x) >= _FEWEST
         if fits and self._programmed.get(key, True):
@@ -89,7 +89,7 @@ class _Full(nn.Module):
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        with threads.walking(asleep=any(self._programmed.values())), self._copies.walk():
+        with torch_threads.walking(asleep=any(self._programmed.values())), self._copies.walk():
             yield
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -145,7 +145,7 @@ class _Half(nn.Module):
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        with threads.walking(asleep=False), self._copies.walk():
+        with torch_threads.walking(asleep=False), self._copies.walk():
             yield
 
     def __reduce__(self) -> tuple[object, ...]:

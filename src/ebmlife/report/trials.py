@@ -5,7 +5,7 @@ import threading
 from http import HTTPStatus
 
 from ebmlife.report.trial import Defence, Trial
-from ebmlife.report.uploads import Form, Wish, decoded
+from ebmlife.report.uploads import Form, TrialSettings, decode_image
 
 
 class Refused(Exception):
@@ -14,7 +14,7 @@ class Refused(Exception):
         self.status = status
 
 
-class Desk:
+class Trials:
     """Takes images, one at a time, and keeps the trial under way or the last one."""
 
     def __init__(self, defence: Defence, form: Form) -> None:
@@ -22,12 +22,12 @@ class Desk:
         self._name = ""
         self._trial: Trial | None = None
 
-    def begin(self, body: bytes, kind: str, wish: Wish) -> str:
+    def begin(self, body: bytes, kind: str, wish: TrialSettings) -> str:
         """The name of a new trial."""
         with self._lock:  # one image is unpacked at a time: they can be large
             if self._trial is not None and not self._trial.over:
                 raise Refused(HTTPStatus.CONFLICT, "another image is being tried; wait for it or cancel it")
-            x = decoded(body, kind=kind, shape=self._defence.shape)
+            x = decode_image(body, kind=kind, shape=self._defence.shape)
             self._name, self._trial = secrets.token_hex(8), Trial(self._defence, x, wish)
             return self._name
 

@@ -50,7 +50,8 @@ class Copy:
                     self._seen = seen
                     return
         raise BadInput(
-            "weights change too fast for a walk to begin; change them under ebmlife.sampling.copies.changing_weights"
+            "the weights kept changing while Langevin sampling was about to start; "
+            "hold ebmlife.sampling.weight_copies.changing_weights while you change them"
         )
 
 

@@ -8,10 +8,9 @@ from ebmlife.errors import BadInput
 
 LARGEST = 2**26  # bytes of a file of text or of a picture
 _MANY = 10_000  # entries of a folder that are looked at
-_LONG = 120  # letters of a name or a reason that are shown
 
 
-class Inside:
+class SafeFolder:
     """The files of a folder. Links are followed, but not out of it."""
 
     def __init__(self, folder: Path) -> None:
@@ -71,12 +70,6 @@ class Inside:
 
     def name(self, path: Path) -> str:
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
-
-
-def shown(text: str, most: int = _LONG) -> str:
-    """A name from somewhere else as one printable line: no control characters, no halves of letters, not too long."""
-    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
-    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def _blobs(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ebmlife.data.cifar import CLASSES
 from ebmlife.recipes.schema import EBMRecipe, Recipe, flat
-from ebmlife.report.inside import Inside
+from ebmlife.report.safe_files import SafeFolder
 from ebmlife.runs import build
 from ebmlife.storage import checkpoint
 
@@ -97,7 +97,7 @@ def newest(folder: Path) -> tuple[int, Path | None]:
     if update is None:
         return 0, None
     place = checkpoint.path(folder, update)
-    Inside(folder).tree(place)
+    SafeFolder(folder).tree(place)
     return update, place
 
 
