@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from PIL import Image
 
 from ebmlife.attacks.record import Record
-from ebmlife.plots import pictures
+from ebmlife.plots import charts
 
 
 def plot_steps(records: dict[str, Record]) -> Image.Image:
     """Verified accuracy over the attack's steps, a line for each record."""
     lines = {name: {j: share.value for j, share in record.by_step().items()} for name, record in records.items()}
-    return pictures.curves(lines, title=_title(list(records.values())), x="attack step", y="verified accuracy")
+    return charts.curves(lines, title=_title(list(records.values())), x="attack step", y="verified accuracy")
 
 
 def plot_langevin_steps(records: Sequence[Record]) -> Image.Image | None:
@@ -24,7 +24,7 @@ def plot_langevin_steps(records: Sequence[Record]) -> Image.Image | None:
         lines.setdefault(record.settings["gradient"], {})[k] = record.verified.value
     if len(lines["natural"]) < 2:
         return None
-    return pictures.curves(lines, title=_title(records), x="Langevin steps", y="accuracy")
+    return charts.curves(lines, title=_title(records), x="Langevin steps", y="accuracy")
 
 
 def _title(records: Sequence[Record]) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ebmlife.bench.measuring import Growth, Result, matrix_rate
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.sampling.fast import has_bf16
 from ebmlife.storage.atomic import atomic_write
 
@@ -59,7 +59,7 @@ def write(folder: Path, results: list[Result], grown: Growth) -> list[Path]:
     with atomic_write(files[1]) as unfinished:
         unfinished.write_text(_markdown(machine, results, grown))
     ratios = {r.case.name: {m.contestant: m.ratio for m in r.measured} for r in results}
-    pictures.save(files[2], pictures.bars(ratios, title="image-steps a second, relative to the plain PyTorch loop"))
+    pictures.save(files[2], charts.bars(ratios, title="image-steps a second, relative to the plain PyTorch loop"))
     return files
 
 

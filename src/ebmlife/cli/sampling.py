@@ -14,7 +14,7 @@ from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weight
 from ebmlife.distributed import Ranks
 from ebmlife.errors import shown
 from ebmlife.exam import score_samples
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.runs import build, locate, scores
 from ebmlife.runs.build.splits import ALL
 from ebmlife.runs.evaluated import Images, choose
@@ -136,7 +136,7 @@ def _scored(cases: Mapping[int, Callable[[], dict[str, float]]], of: str, ranks:
 def _plot(file: Path, found: dict[int, dict[str, float]], x: str) -> Path:
     name = next(iter(next(iter(found.values()))))
     line = {name: {key: scores[name] for key, scores in found.items()}}
-    pictures.save(file, pictures.curves(line, title=str(file.parent), x=x, y=name))
+    pictures.save(file, charts.curves(line, title=str(file.parent), x=x, y=name))
     return file
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebmlife.plots import pictures
+from ebmlife.plots.charts import span
 from ebmlife.plots.correlations import correlations
 from ebmlife.report.charts import Chart, Line
 from ebmlife.runs import logging
@@ -92,7 +92,7 @@ def _curve(title: str, y_name: str, caption: str, x: NDArray[np.int64], y: NDArr
             [float(y[part].min()) for part in parts],
             [float(y[part].max()) for part in parts],
         )
-        scale = pictures.span(y) if len(y) > 100 and np.isfinite(y).all() else None
+        scale = span(y) if len(y) > 100 and np.isfinite(y).all() else None
     if len(parts) < len(y):
         caption += f" Each point is the mean of {math.ceil(len(y) / len(parts))} updates, the band their extremes."
     return Chart(title, [float(x[part[-1]]) for part in parts], [line], "update", y_name, caption, scale=scale)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.storage import regular
 from ebmlife.storage.atomic import atomic_write
 from ebmlife.training.base import Report
@@ -188,16 +188,16 @@ def draw_diagnostics(run: Path) -> Path:
     lines = read_log(run / "log.jsonl")
     file = run / "diagnostics.png"
     if lines and {"energy_difference", "gradient"} <= lines[0].keys():
-        pictures.save(file, pictures.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
+        pictures.save(file, charts.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
     elif lines:
         columns = {name: _points(lines, name) for name in lines[0] if name not in ("update", *TIMES)}
-        pictures.save(file, pictures.progress({name: points for name, points in columns.items() if points}))
+        pictures.save(file, charts.progress({name: points for name, points in columns.items() if points}))
     return file
 
 
 def _draw_burn_in(run: Path, chains: BurnIn) -> None:
     arrived = {line["update"]: line["arrived"] for line in read_log(run / "log.jsonl") if "arrived" in line}
-    picture = pictures.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
+    picture = charts.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
     pictures.save(run / "burn-in.png", picture)
 
 
