@@ -9,13 +9,14 @@ from PIL import Image
 
 
 def blank(width: float, height: float) -> Figure:
-    """A figure of so many inches to draw in; `rendered` makes a picture of it."""
+    """Returns an empty figure of this size in inches."""
     return Figure(figsize=(width, height), dpi=110, layout="constrained")
 
 
 def rendered(figure: Figure) -> Image.Image:
+    """Returns a figure as an RGB picture."""
     canvas = FigureCanvasAgg(figure)
-    with warnings.catch_warnings():  # on a busy machine the place of a legend takes longer than matplotlib finds usual
+    with warnings.catch_warnings():  # matplotlib warns if placing a legend takes long, as on a busy machine
         warnings.filterwarnings("ignore", message='Creating legend with loc="best"')
         canvas.draw()  # type: ignore[no-untyped-call]
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]

@@ -16,9 +16,14 @@ _FEW = 4  # lines whose names leave room in a panel
 
 
 def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> Image.Image:
-    """The paper's plot of a training: energy difference, Langevin gradient magnitude, and how they go together.
+    """Draws the paper's diagnostic plot: energy difference, gradient magnitude, and their correlations.
 
-    Healthy: the difference swings about 0, its auto-correlation falls fast and turns negative; the gradient settles.
+    In a healthy training the difference oscillates around 0 and its auto-correlation falls fast and turns negative,
+    while the gradient magnitude settles.
+
+    Args:
+        energy_difference: U(x+) - U(x-) of each update.
+        gradient: Mean |grad E| along the chains of each update.
     """
     figure = blank(10, 7)
     top_left, top_right, bottom_left, bottom_right = figure.subplots(2, 2).flat
@@ -28,7 +33,7 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
     _curve(top_right, updates, gradient, "Langevin gradient magnitude  |grad E|")
     found = correlations(energy_difference, gradient)
     bottom_left.bar(list(found.cross), list(found.cross.values()))
-    bottom_left.set(title="cross-correlation of both", xlabel="lag in updates")
+    bottom_left.set(title="cross-correlation", xlabel="lag in updates")
     lags = np.arange(len(found.difference))
     bottom_right.bar(lags - 0.2, list(found.difference.values()), 0.4, label="difference")
     bottom_right.bar(lags + 0.2, list(found.gradient.values()), 0.4, label="gradient")
@@ -40,7 +45,7 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
 
 
 def progress(lines: dict[str, dict[int, float]]) -> Image.Image:
-    """A plot for each figure of a training, of its values at updates."""
+    """Draws one plot for each metric of a training, given its values by update."""
     figure = blank(10, 2.5 * math.ceil(len(lines) / 2))
     for i, (name, points) in enumerate(lines.items()):
         axes = figure.add_subplot(math.ceil(len(lines) / 2), 2, i + 1)
@@ -49,7 +54,7 @@ def progress(lines: dict[str, dict[int, float]]) -> Image.Image:
 
 
 def bars(groups: dict[str, dict[str, float]], *, title: str) -> Image.Image:
-    """One group of bars for each case, one colour for each name."""
+    """Draws a group of bars for each case, with one color for each name."""
     names = list(dict.fromkeys(name for values in groups.values() for name in values))
     figure = blank(10, 1.2 + 0.8 * len(groups))
     axes = figure.add_subplot()
@@ -66,7 +71,7 @@ def bars(groups: dict[str, dict[str, float]], *, title: str) -> Image.Image:
 
 
 def curves(lines: dict[str, dict[int, float]], *, title: str, x: str, y: str) -> Image.Image:
-    """One line for each name, of values at whole numbers."""
+    """Draws a line for each name, given its values at whole numbers."""
     figure = blank(8, 4.5)
     axes = figure.add_subplot()
     for name, points in lines.items():
@@ -77,24 +82,32 @@ def curves(lines: dict[str, dict[int, float]], *, title: str, x: str, y: str) ->
 
 
 def burn_in(counts: NDArray[np.int64], arrived: dict[int, int], *, mature: int) -> Image.Image:
-    """How often burn-in states have been walked, and how many matured per update. Healthy: both are flat."""
+    """Draws the ages of burn-in states, and how many states per update leave the burn-in bank.
+
+    Both are flat in a healthy training.
+
+    Args:
+        counts: How often each burn-in state has been updated since its initialization.
+        arrived: Number of states that have left the burn-in bank, by update.
+        mature: The number of updates after which a state leaves it.
+    """
     figure = blank(10, 3.6)
     left, right = figure.subplots(1, 2)
     left.hist(counts, bins=min(mature + 1, 25), range=(0, mature))
-    left.set(title="burn-in states", xlabel=f"walks since birth (they mature at {mature})", ylabel="states")
+    left.set(title="burn-in states", xlabel=f"updates since initialization (burned in at {mature})", ylabel="states")
     updates = np.array(list(arrived))
     window = max(1, len(updates) // 50)  # updates over which arrivals are averaged
     totals = np.array(list(arrived.values()), dtype=np.float64)
     rate = (totals[window:] - totals[:-window]) / np.maximum(updates[window:] - updates[:-window], 1)
     right.plot(updates[window:], rate)
-    right.set(title="matured states that arrive", xlabel="update", ylabel="per update")
+    right.set(title="states that leave burn-in", xlabel="update", ylabel="per update")
     right.set_ylim(bottom=0)
     return rendered(figure)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves over Langevin steps, and the range in which data lie, where there is one."""
+    """Curves over Langevin steps, and the range of the data where it is known."""
 
     title: str
     lines: Mapping[str, Sequence[float | None]]
@@ -103,7 +116,14 @@ class Panel:
 
 
 def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns: int = 3) -> Image.Image:
-    """Panels side by side, their steps on one logarithmic axis. Many lines have their names below, once for all."""
+    """Draws panels side by side over a logarithmic axis of Langevin steps.
+
+    Args:
+        steps: The steps at which all curves have values.
+        shown: The panels.
+        title: Title of the picture.
+        columns: Panels in a row.
+    """
     rows = math.ceil(len(shown) / columns)
     many = max(len(panel.lines) for panel in shown) > _FEW
     figure = blank(4 * columns, 0.6 + 2.6 * rows + 0.6 * many)
@@ -114,7 +134,7 @@ def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns:
             axes.plot(steps, [math.nan if value is None else value for value in values], marker=".", label=name)
         if panel.band is not None:
             axes.axhspan(*panel.band, color="grey", alpha=0.3, label="data")
-        axes.set_xscale("symlog", linthresh=1)  # step 0 has its place
+        axes.set_xscale("symlog", linthresh=1)  # includes step 0
         positive = any((value or 0) > 0 for values in panel.lines.values() for value in values)
         axes.set_yscale("log" if panel.logarithmic and positive else "linear")
         axes.set(title=panel.title, xlabel="Langevin steps")
@@ -126,8 +146,14 @@ def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns:
 
 
 def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
-    """Log densities (N, N) on [-half, half]^2 side by side: above as densities, on the first one's scale; below as
-    energies, to 12 nats above their lowest."""
+    """Draws log densities side by side: above as densities, on the scale of the first, below as energies.
+
+    Energies are shown up to 12 nats above their minimum.
+
+    Args:
+        densities: Log densities (N, N) on [-half, half]^2, by name.
+        half: Half the side of the square.
+    """
     figure = blank(2.6 * len(densities), 5.4)
     axes = figure.subplots(2, len(densities), squeeze=False)
     highest = next(iter(densities.values())).exp().max().item()
@@ -144,7 +170,10 @@ def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
 
 
 def span(y: NDArray[np.float64]) -> tuple[float, float]:
-    """What to show of a curve: its first values are often off by orders of magnitude and would flatten the rest."""
+    """Returns the range of a curve to show.
+
+    The first 2 % are ignored: early values are often larger by orders of magnitude and would flatten the rest.
+    """
     low, high = np.quantile(y[len(y) // 50 :], [0.002, 0.998])
     return float(low - 0.1 * (high - low) - 1e-9), float(high + 0.1 * (high - low) + 1e-9)
 

@@ -17,24 +17,33 @@ _TINY, _ENOUGH = 32, 48  # pixels: images less wide than the first are enlarged 
 
 
 def to_uint8(x: Tensor) -> Tensor:
-    """[-1, 1] -> {0..255}, values outside clipped."""
+    """Maps [-1, 1] to {0..255} and clips values outside."""
     return ((x.detach().float().cpu().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 
-def _seen(x: Tensor) -> Tensor:
-    """(..., C, H, W) with as many channels as an eye has: 1 or 3."""
+def _visible_channels(x: Tensor) -> Tensor:
+    """Keeps 1 or 3 channels of (..., C, H, W)."""
     return x if x.shape[-3] in (1, 3) else x[..., : 3 if x.shape[-3] > 3 else 1, :, :]
 
 
 def image(x: Tensor) -> Image.Image:
-    """One image (C, H, W)."""
-    pixels = to_uint8(_seen(x)).permute(1, 2, 0).numpy()
+    """Returns one image (C, H, W) in [-1, 1] as a picture."""
+    pixels = to_uint8(_visible_channels(x)).permute(1, 2, 0).numpy()
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def grid(x: Tensor, *, columns: int | None = None, gap: int = 2) -> Image.Image:
-    """Images (B, C, H, W) in rows, enlarged without smoothing if they are tiny."""
-    x = _seen(x)
+    """Arranges images in rows, enlarged without smoothing if they are tiny.
+
+    Args:
+        x: Images (B, C, H, W) in [-1, 1].
+        columns: Images in a row; by default the grid is about square.
+        gap: White pixels between images.
+
+    Returns:
+        The picture of all images.
+    """
+    x = _visible_channels(x)
     n, channels, height, width = x.shape
     zoom = math.ceil(_ENOUGH / width) if width < _TINY else 1
     columns = columns or math.ceil(math.sqrt(n))
@@ -49,7 +58,7 @@ def grid(x: Tensor, *, columns: int | None = None, gap: int = 2) -> Image.Image:
 
 
 def draw(x: Tensor) -> Image.Image:
-    """States as a picture: a grid of images, or a scatter plot of points in the plane."""
+    """Returns states as a picture: a grid of images, or a scatter plot of points in the plane."""
     if x.ndim == 4:
         return grid(x)
     figure = blank(5, 5)
@@ -61,7 +70,7 @@ def draw(x: Tensor) -> Image.Image:
 
 
 def _plane(x: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Across and up, (B,) each, of states (B, ...): their first two values; of numbers, their order and themselves."""
+    """Returns coordinates (B,), (B,) of states (B, ...): the first two values, or index and value of single numbers."""
     points = x.detach().flatten(1).float().cpu()
     if points.shape[1] == 1:
         return torch.linspace(-1, 1, len(points)).numpy(), points[:, 0].numpy()
@@ -69,12 +78,22 @@ def _plane(x: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def save(path: Path, picture: Image.Image) -> None:
+    """Writes a picture as a PNG file, atomically."""
     with atomic_write(path) as unfinished:
         picture.save(unfinished, format="PNG")
 
 
 def ages(frames: Tensor, steps: Sequence[int], *, most: int = 10) -> Image.Image:
-    """The same chains growing old: frames (len(steps), B, ...), a column for each of at most so many of the steps."""
+    """Shows the same chains after more and more Langevin steps, one column for each number of steps.
+
+    Args:
+        frames: States (len(steps), B, ...) of B chains.
+        steps: Langevin steps at each frame.
+        most: The largest number of columns; frames in between are left out.
+
+    Returns:
+        The picture, with the number of steps above each column.
+    """
     chosen = sorted({round(i * (len(steps) - 1) / (most - 1)) for i in range(most)}) if len(steps) > most else None
     kept = list(range(len(steps))) if chosen is None else chosen
     frames, labels = frames[kept], [f"{steps[i]:,}" for i in kept]

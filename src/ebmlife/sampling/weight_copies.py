@@ -1,4 +1,4 @@
-"""Copies of a network for walks: each walk has one to itself, so that all of its steps see the same weights."""
+"""Copies of a network for sampling. Each chain run has its own, so that all of its steps see the same weights."""
 
 import os
 import threading
@@ -12,19 +12,19 @@ from torch import Tensor, nn
 
 from ebmlife.errors import BadInput
 
-# A thread that changes weights while others walk holds this lock: a walk that begins then has all of the change or
-# none of it.
+# A thread that changes weights while others sample holds this lock: sampling that begins then sees all of the change
+# or none of it.
 changing_weights = threading.RLock()
 os.register_at_fork(
     before=changing_weights.acquire,
     after_in_parent=changing_weights.release,
     after_in_child=changing_weights.release,
 )
-_ATTEMPTS = 100  # to copy weights that change without the lock
+_ATTEMPTS = 100  # at copying weights that change without the lock
 
 
 def versions(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """Changes when a tensor is replaced by another, or written in place other than through `.data`."""
+    """Returns marks that change when a tensor is replaced, or written in place other than through `.data`."""
     return [(tensor.data_ptr(), tensor._version) for tensor in tensors]
 
 
@@ -33,11 +33,11 @@ class Copy:
 
     def __init__(self, net: nn.Module) -> None:
         self.net = net
-        self.keep = True  # for further walks
+        self.keep = True  # for later use
         self._seen: list[tuple[int, int]] | None = None
 
     def follow(self, source: nn.Module, *, always: bool) -> None:
-        """Takes the weights of `source`; unless `always`, only if they have changed otherwise than through `.data`."""
+        """Copies the weights of `source`; unless `always`, only if they have changed other than through `.data`."""
         with changing_weights:
             for _ in range(_ATTEMPTS):
                 seen = versions(_tensors(source))
@@ -60,7 +60,7 @@ def _tensors(net: nn.Module) -> list[Tensor]:
 
 
 def _marks(net: nn.Module) -> list[tuple[int, int]]:
-    """Changes when a parameter is replaced or written in place; buffers may count steps."""
+    """Returns marks that change when a parameter does. Buffers are left out: they may count steps."""
     return [(id(p), p._version) for p in net.parameters() if not p.is_inference()]
 
 
@@ -68,65 +68,73 @@ C = TypeVar("C", bound=Copy)
 
 
 @dataclass
-class Walk(Generic[C]):
+class _Use(Generic[C]):
+    """One `with` block of `Copies.walk`."""
+
     always: bool
     copy: C | None = None  # of the network, once a step has needed one
-    original: list[tuple[int, int]] | None = None  # marks of the network, once a step was on itself and not on a copy
+    original: list[tuple[int, int]] | None = None  # marks of the network, once a step used the network itself
 
 
 class Copies(Generic[C]):
-    """The copies of `net` that `make` makes: one for each walk at a time, used again by later walks.
+    """Copies of `net` that `make` creates: one for each use at a time, which later uses take again.
 
-    There is no lock, which a forked child could find locked: taking from a list and giving back to it are atomic.
+    There is no lock, which a forked child could find locked: appending to a list and popping from it are atomic.
     """
 
     def __init__(self, net: nn.Module, make: Callable[[], C]) -> None:
         self._net, self._make = net, make
         self._free: list[C] = []
-        self._here = threading.local()  # `walks`: those of this thread, the innermost last
+        self._here = threading.local()  # `uses`: those of this thread, the innermost last
 
     @contextmanager
     def walk(self, *, always: bool = True) -> Iterator[None]:
-        """Within, `current` gives this thread one copy, with the weights of the first time that it is asked for.
+        """Gives this thread one copy within a `with` block, with the weights at the first call of `current`.
 
-        `always` is that of `Copy.follow`. BadInput at the end if a step was on the network itself, and weights have
-        changed since.
+        Args:
+            always: As for `Copy.follow`.
+
+        Raises:
+            BadInput: At the end, if a step used the network itself and its weights have changed since.
         """
-        walk = Walk[C](always)
-        self._walks().append(walk)
+        use = _Use[C](always)
+        self._uses().append(use)
         try:
             yield
         except BaseException:  # also an interrupt, after which other threads may still work with the copy
-            walk.copy = None
+            use.copy = None
             raise
         finally:
-            self._walks().pop()
-            if walk.copy is not None and walk.copy.keep:
-                self._free.append(walk.copy)
-        if walk.original is not None and walk.original != _marks(self._net):
-            raise BadInput("the weights changed during a walk on the network itself; let it walk on a copy of them")
+            self._uses().pop()
+            if use.copy is not None and use.copy.keep:
+                self._free.append(use.copy)
+        if use.original is not None and use.original != _marks(self._net):
+            raise BadInput(
+                "the weights changed while Langevin sampling used the network itself; "
+                "sample from a copy of the network, such as copy.deepcopy(net)"
+            )
 
     def current(self) -> C | None:
-        """The copy of this thread's walk; None if it is on none."""
-        walks = self._walks()
-        if not walks:
+        """Returns this thread's copy, or None outside of `walk`."""
+        uses = self._uses()
+        if not uses:
             return None
-        walk = walks[-1]
-        if walk.copy is None:
-            walk.copy = self._taken(always=walk.always)
-        return walk.copy
+        use = uses[-1]
+        if use.copy is None:
+            use.copy = self._take(always=use.always)
+        return use.copy
 
     def note_original(self) -> None:
-        """A step of this thread's walk, if it is on one, is on the network itself: its weights may not change then."""
-        for walk in self._walks()[-1:]:
-            if walk.original is None:
-                walk.original = _marks(self._net)
+        """Notes that a step uses the network itself, whose weights may not change until the end of `walk`."""
+        for use in self._uses()[-1:]:
+            if use.original is None:
+                use.original = _marks(self._net)
 
-    def _walks(self) -> list[Walk[C]]:
-        walks: list[Walk[C]] = self._here.__dict__.setdefault("walks", [])
-        return walks
+    def _uses(self) -> list[_Use[C]]:
+        uses: list[_Use[C]] = self._here.__dict__.setdefault("uses", [])
+        return uses
 
-    def _taken(self, *, always: bool) -> C:
+    def _take(self, *, always: bool) -> C:
         try:
             copy = self._free.pop()
         except IndexError:
