@@ -286,8 +286,8 @@ def test_report_says_what_it_left_out(run: Path, outside: Path, capsys: Capture)
     (run / "results.json").write_text("{")
     works("report", run, "--no-walk")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("note: left out of the page: pictures/samples-999.png is a link to something outside")
-    assert lines[1].startswith("note: left out of the page: results.json: ")
+    assert lines[0].startswith("note: left out of the report: pictures/samples-999.png is a link to something outside")
+    assert lines[1].startswith("note: left out of the report: results.json: ")
     assert lines[2] == f"report: {run / 'report.html'}"
 
 

@@ -163,7 +163,7 @@ def test_report_writes_one_file_and_says_where(run: Path, tmp_path: Path, capsys
 
 
 def test_mistakes_are_said_before_a_walk(run: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert "--out is needed for the page of several runs" in fails(capsys, "report", run, run)
+    assert "needs --out" in fails(capsys, "report", run, run)
     assert "ends in .html" in fails(capsys, "report", run, "--out", tmp_path / "page.pdf")
     assert "no recipe.json" in fails(capsys, "report", run, tmp_path, "--out", tmp_path / "a.html")
     assert "is named twice" in fails(capsys, "report", run, run, "--no-walk", "--out", tmp_path / "a.html")

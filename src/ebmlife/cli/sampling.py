@@ -24,26 +24,40 @@ from ebmlife.storage import checkpoint
 
 
 def register(command: Command) -> None:
-    sample = command("sample", _sample, "draw samples from a run", shared=True)
-    sample.add_argument("folder", type=Path, help="of a run, or zoo:NAME, or hf:user/model")
-    sample.add_argument("--n", type=int, default=64, help="how many (default: %(default)s)")
-    sample.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
-    sample.add_argument("--out", type=Path, required=True, help=".png, .npy, .safetensors, or a folder for images")
-    sample.add_argument("--seed", type=int, default=0)
-    sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
-    add_weights_options(sample)
-    sample.add_argument("--device", default="auto")
-    fid = command("fid", _fid, "measure how far a run's samples are from its data", fields="data", shared=True)
-    fid.add_argument("folder", type=Path, help="of a run, or zoo:NAME or hf:user/NAME; their plots go to ./NAME")
-    fid.add_argument("--n", type=int, help="how many samples (default: 2000 for digits, else 5000)")
-    fid.add_argument(
-        "--steps", default=None, help="Langevin steps: 0,30,60; default: 0 (the start alone) and the recipe's"
+    sample = command("sample", _sample, "Draw samples from a model.", shared=True)
+    sample.add_argument("folder", type=Path, help="A run's folder, zoo:NAME or hf:user/model.")
+    sample.add_argument("--n", type=int, default=64, help="Number of samples (default: %(default)s).")
+    sample.add_argument("--steps", type=int, help="Number of Langevin steps (default: the recipe's sampling_steps).")
+    sample.add_argument(
+        "--out", type=Path, required=True, help="Output: a .png, .npy or .safetensors file, or a folder for images."
     )
-    fid.add_argument("--checkpoints", action="store_true", help="every checkpoint of the run, and the best of them")
-    fid.add_argument("--seed", type=int, default=0)
-    fid.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+    sample.add_argument("--seed", type=int, default=0, help="Random seed (default: %(default)s).")
+    sample.add_argument("--update", type=int, help="Update of the checkpoint (default: the newest).")
+    add_weights_options(sample)
+    sample.add_argument("--device", default="auto", help="Device, such as cpu or cuda (default: %(default)s).")
+    fid = command(
+        "fid",
+        _fid,
+        "Measure the Fréchet distance (FID) between a model's samples and its data.",
+        fields="data",
+        shared=True,
+    )
+    fid.add_argument(
+        "folder",
+        type=Path,
+        help="A run's folder, zoo:NAME or hf:user/NAME; plots of the latter two are written to ./NAME.",
+    )
+    fid.add_argument("--n", type=int, help="Number of samples (default: 2000 for digits, else 5000).")
+    fid.add_argument(
+        "--steps", help="Numbers of Langevin steps, such as 0,30,60 (default: 0 and the recipe's sampling_steps)."
+    )
+    fid.add_argument(
+        "--checkpoints", action="store_true", help="Score every checkpoint of the run and print the best one."
+    )
+    fid.add_argument("--seed", type=int, default=0, help="Random seed (default: %(default)s).")
+    fid.add_argument("--update", type=int, help="Update of the checkpoint (default: the newest).")
     add_weights_options(fid)
-    images.declare(fid, default="what was trained on; all digits")
+    images.declare(fid, default="the training images, or all digits")
 
 
 def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -102,7 +116,7 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 
 def _reference(model: Model, options: argparse.Namespace, changes: dict[str, str]) -> Images:
-    """The images that samples are compared with: the training images, as usual with FID; of digits, all."""
+    """Returns the images to compare samples with: the training images, as usual for FID, or all digits."""
     if model.recipe.data.kind == "digits" and not images.typed(options, changes):
         return choose(model, {}, ALL, tests=False)
     return images.find(model, options, changes, tests=False)
@@ -116,20 +130,20 @@ def _show_checkpoints(found: dict[int, dict[str, float]], folder: Path) -> None:
 
 
 def _show_ages(found: dict[int, dict[str, float]], model: Model, folder: Path, *, seed: int) -> None:
-    strips = [model.sample(10, steps=steps, seed=seed, scope="picture") for steps in found]  # the same, growing old
+    strips = [model.sample(10, steps=steps, seed=seed, scope="picture") for steps in found]  # of the same chains
     pictures.save(folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
-    print(f"strips, a row for each number of steps: {shown(folder / 'fid-steps-strips.png')}")
+    print(f"samples, one row for each number of steps: {shown(folder / 'fid-steps-strips.png')}")
     print(f"plot: {shown(_plot(folder / 'fid-steps.png', found, 'Langevin steps'))}")
 
 
 def _scored(cases: Mapping[int, Callable[[], dict[str, float]]], of: str, ranks: Ranks) -> dict[int, dict[str, float]]:
-    """Every case's scores, printed as they come."""
+    """Returns the scores of every case and prints each as soon as it is known."""
     found = {}
     for key, score in cases.items():
         found[key] = score()
-        said = "  ".join(f"{name} {value:.4g}" for name, value in found[key].items())
+        metrics = "  ".join(f"{name} {value:.4g}" for name, value in found[key].items())
         if ranks.first:
-            print(f"{of} {key:>7}  ", said, flush=True)
+            print(f"{of} {key:>7}  ", metrics, flush=True)
     return found
 
 
