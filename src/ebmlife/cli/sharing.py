@@ -26,7 +26,6 @@ def _push(options: argparse.Namespace, changes: dict[str, str]) -> int:
         private=options.private,
         trust_code=options.trust,
     )
-    print(
-        f"{shown(options.target)}: {shown(place)}\nuse it with: ebmlife sample {shown(options.target)} --out samples.png"
-    )
+    print(f"{shown(options.target)}: {shown(place)}")
+    print(f"use it with: ebmlife sample {shown(options.target)} --out samples.png")
     return 0
