@@ -32,7 +32,7 @@ def test_the_demo_makes_what_it_names_and_never_overwrites(tmp_path: Path, capsy
         assert str(shortrun / name) in text
     with Image.open(shortrun / "samples.png") as grid:
         assert grid.size == (502, 502)  # 10 x 10
-    rows = ["mean pixel", "contrast", "diversity", "kinds of digit", "of each kind", "energy difference"]
+    rows = ["mean pixel", "contrast", "diversity", "classes", "of classes 0 to 9", "energy difference"]
     assert all(row in text for row in rows)
     assert f"ebmlife sample {shortrun} --n 400" in text
     assert "five minutes" in text.splitlines()[0]

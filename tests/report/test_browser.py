@@ -74,7 +74,7 @@ def test_the_page_opens_from_disk_and_every_chart_is_drawn(opened: Open, file: s
     assert charts > 10
     assert page.locator("figure.chart canvas").count() == charts
     said = page.locator(".lengths").inner_text()
-    for use in ("make new images", "clean images", "valid density"):
+    for use in ("generate images", "purify images", "valid density"):
         assert use in said
 
 
@@ -221,7 +221,7 @@ def test_uploads_that_are_no_good_get_a_clear_message(opened: Open, live: str, t
     page = opened(live)
     state = page.locator("#trial-state")
     drop(page, b"words", "text/plain")
-    assert state.inner_text() == "This is no image that can be read here; use PNG, JPEG, WEBP, BMP."
+    assert state.inner_text() == "This file is not a readable image; use PNG, JPEG, WEBP, BMP."
     large = tmp_path / "large.png"
     large.write_bytes(bytes(9 * 2**20))
     page.locator("#file").set_input_files(large)

@@ -14,7 +14,7 @@ from ebmlife.runs.model import Model
 def test_a_run_is_gathered_whole(made: Path) -> None:
     found = read_contents(made)
     assert (found.name, found.finished) == ("tiny", True)
-    assert found.headline.startswith("An energy of 8x8 grey images: handwritten digits. Its training chains start from")
+    assert found.headline.startswith("An energy-based model of 8x8 gray images: handwritten digits. ")
     assert [picture.title for picture in found.pictures] == ["Samples", "The bank", "The generator alone"]
     assert "at update 12" in found.pictures[0].caption
     assert len(found.attacks) == 1
@@ -47,8 +47,8 @@ def test_a_run_that_has_hardly_begun_has_a_page_too(run: Path) -> None:
     (run / "log.jsonl").unlink()
     found = read_contents(run)
     assert (found.life, found.strip, found.finished, found.attacks) == (None, None, False, [])
-    assert [fact.name for fact in found.facts] == ["update", "Langevin steps an update"]
-    assert found.headline.startswith("An energy of handwritten digits.")
+    assert [fact.name for fact in found.facts] == ["update", "Langevin steps per update"]
+    assert found.headline.startswith("An energy-based model of handwritten digits.")
 
 
 def test_folders_that_are_no_runs_are_said_to_be_none(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_model_without_pictures_gets_samples(tmp_path: Path, monkeypatch: pyte
         assert prepare("zoo:digits-shortrun", steps=2, chains=2)
         monkeypatch.setattr(Model, "sample", None)
     (picture,) = read_contents("zoo:digits-shortrun").pictures
-    assert (picture.title, picture.caption) == ("Samples", "64 fresh ones, by the averaged weights, at update 1,000.")
+    assert (picture.title, picture.caption) == ("Samples", "64 new samples from the averaged weights, at update 1,000.")
 
 
 def test_a_run_with_pictures_draws_none(made: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_run_with_pictures_draws_none(made: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"start__kind": "data", "chains__kind": "fresh"}, "start from data and begin anew at every update."),
+        ({"start__kind": "data", "chains__kind": "fresh"}, "start from data and are new at every update."),
         ({"start__kind": "uniform"}, "start from noise and are kept in a bank between updates."),
     ],
 )

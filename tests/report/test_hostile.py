@@ -72,7 +72,7 @@ def test_a_link_to_a_picture_elsewhere_is_not_embedded(run: Path, outside: Path)
     assert {picture.title: picture.source for picture in found.pictures} == before  # the newest of the run's own
     assert found.notes == ["pictures/samples-999.png is a link to something outside of the run's folder"]
     html = render([found]).html
-    assert "Left out of this page" in html
+    assert "Left out of this report" in html
     assert "pictures/samples-999.png" in html
 
 
@@ -277,7 +277,7 @@ def test_a_section_that_cannot_be_drawn_leaves_the_others(run: Path, monkeypatch
     monkeypatch.setattr("ebmlife.report.charts.Chart.rows", lambda self: 1 / 0)
     page = render([read_contents(run)])
     broken = [section.name for section in page.sections if "cannot be shown" in section.html]
-    assert broken == ["life", "defence", "density", "training"]
+    assert broken == ["life", "defense", "density", "training"]
     assert [section.name for section in page.sections if section.name not in broken] == ["about", "samples", "recipe"]
 
 

@@ -18,7 +18,7 @@ from ebmlife.report.summary import Fact
 from ebmlife.report.uploads import Form
 from report.conftest import CLASSIFIER, STEPS
 
-SECTIONS = ["about", "life", "samples", "defence", "density", "training", "recipe"]
+SECTIONS = ["about", "life", "samples", "defense", "density", "training", "recipe"]
 
 
 class Tags(HTMLParser):
@@ -109,7 +109,7 @@ def test_names_are_text_whatever_is_in_them(made: Path) -> None:
 
 def test_a_page_says_what_the_three_lengths_are_for(html: str) -> None:
     text = re.sub(r"<[^>]+>", "", html)
-    assert "make new images" in text
+    assert "generate images" in text
     assert "clean images" in text
     assert "valid density" in text
 
@@ -133,7 +133,7 @@ def test_several_runs_are_side_by_side_in_one_figure(made: Path) -> None:
 def test_the_form_is_there_only_where_images_can_be_tried(made: Path) -> None:
     form = Form("net", (1, 8, 8), langevin=7, radius=9, examples=["data:image/png;base64,AAAA"])
     page = render([read_contents(made)], live=True, form=form)
-    assert [section.name for section in page.sections].index("trial") == SECTIONS.index("defence") + 1
+    assert [section.name for section in page.sections].index("trial") == SECTIONS.index("defense") + 1
     html = page.html
     assert 'value="7"' in html
     assert "9/255" in html

@@ -1,4 +1,4 @@
-"""The page of a run: what the model is, how its chains age, how it defends, how it was trained; one file, or live."""
+"""Reports on runs: the model, its life cycle, its defense and its training, as one HTML file or served live."""
 
 from ebmlife.report.contents import Contents, read_contents
 from ebmlife.report.page import Page, render

@@ -1,6 +1,6 @@
-"""All that there is of a run, as plain data for its page. Nothing is computed here that takes more than a moment.
+"""Reads the contents of a run's folder as plain data for its report. Nothing slow is computed here.
 
-Parts that cannot be read, or that lie outside of the run's folder, are left out, and a note says so.
+Parts that cannot be read, or that are outside of the run's folder, are left out with a note.
 """
 
 import re
@@ -40,8 +40,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Contents:
+    """What a report shows of a run."""
+
     name: str
-    place: str  # as it was asked for
+    place: str  # as the user gave it
     recipe: Recipe
     headline: str
     facts: Sequence[Fact]
@@ -52,8 +54,8 @@ class Contents:
     training: Sequence[Chart]
     diagnostics: Sequence[Chart]
     attacks: Sequence[Attack]
-    seen: bool  # whether the attacked images were trained on
-    along: Sequence[Chart]  # figures along the chain
+    seen: bool  # whether the attacked images were training images
+    along: Sequence[Chart]  # metrics along the chain
     burn_in: Sequence[Chart]
     surfaces: Surfaces | None
     results: Results  # other metrics, by the command that measured them
@@ -63,13 +65,20 @@ class Contents:
 
     @property
     def ages(self) -> list[int]:
-        """Rows of the strip that are shown side by side, from birth to old age."""
+        """Rows of the strip that are shown side by side, from the first to the last step."""
         last = 0 if self.strip is None else self.strip.rows - 1
         return sorted({round(i * last / (_AGES - 1)) for i in range(_AGES)})
 
 
 def read_contents(run: str | Path) -> Contents:
-    """Of a run's folder, or of any other place of a model; what was measured of it lies in a folder of one's own."""
+    """Reads what a report shows of a run.
+
+    Args:
+        run: A run's folder, or any other name of a model, such as `zoo:digits-shortrun`.
+
+    Returns:
+        The contents; parts that cannot be read are left out, with notes.
+    """
     folder, own, notes = locate.find(run), locate.own(run), Notes()
     recipe = _recipe(folder)
     lines: list[Line] = notes.part("log.jsonl", lambda: _log(folder, notes), [])
@@ -105,7 +114,7 @@ def read_contents(run: str | Path) -> Contents:
 
 
 def _recipe(folder: Path) -> Recipe:
-    """Without it there is no page."""
+    """Reads the recipe, without which there is no report."""
     if SafeFolder(folder).file(folder / "recipe.json", largest=LARGEST) is None:
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     try:
@@ -136,15 +145,15 @@ def _results(own: Path) -> Results:
 
 
 _KINDS = {
-    "samples": ("Samples", "fresh ones, by the averaged weights"),
-    "bank": ("The bank", "of the states that are kept between updates"),
-    "generator": ("The generator alone", "images, before any Langevin step"),
+    "samples": ("Samples", "new samples from the averaged weights"),
+    "bank": ("Bank", "states of the bank that is kept between updates"),
+    "generator": ("Generator", "images of the generator, before any Langevin step"),
 }
-_TRIED = 25  # files of a kind, the newest first, until one can be shown
+_TRIED = 25  # newest files of a kind that are tried until one can be shown
 
 
 def _pictures(folders: dict[Path, SafeFolder], recipe: Recipe, notes: Notes) -> list[Picture]:
-    """The newest of each kind."""
+    """Returns the newest picture of each kind."""
     found = []
     for kind, (title, what) in _KINDS.items():
         named = re.compile(rf"{kind}-([0-9]{{1,15}})\.png")
