@@ -20,7 +20,7 @@ from ebmlife.cli import (
     streams,
     training,
 )
-from ebmlife.cli.parsing import Parser, adder, changed_fields, trusted, unknown
+from ebmlife.cli.parsing import Command, Parser, changed_fields, trusted, unknown
 from ebmlife.distributed import SINGLE_PROCESS, Ranks, join
 from ebmlife.errors import BadInput, Diverged, Lost, nearest, shown
 from ebmlife.storage.atomic import without_temporary_names
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Add --debug to any command to see the traceback of an error.",
     )
     parser.add_argument("--version", action="version", version=f"ebmlife {__version__}")
-    command = adder(parser.add_subparsers(dest="command", required=True, parser_class=Parser, metavar="COMMAND"))
+    command = Command(parser)
     for group in _GROUPS:
         group.register(command)
     return parser

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from ebmlife.errors import BadInput
 from ebmlife.recipes.sections import LARGEST
@@ -24,17 +24,11 @@ class Parser(argparse.ArgumentParser):
             (file or sys.stderr).write(message)
 
 
-class Command(Protocol):
-    """Declares a command and returns its parser.
+class Command:
+    """Declares commands: `command(name, run, about)` adds one and returns its parser."""
 
-    Args:
-        name: The word after `ebmlife`.
-        run: The function that runs the command.
-        about: What the command does, in one sentence.
-        fields: Which recipe fields may follow: all of them (True), or those of one section (its name).
-        shared: Whether all ranks of torchrun take part, as `options.ranks`, and not only the first one.
-        loads: Whether a model or a run is loaded; `options.trust` is what --trust-code allows it to call.
-    """
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser, metavar="COMMAND")
 
     def __call__(
         self,
@@ -45,29 +39,27 @@ class Command(Protocol):
         fields: bool | str = False,
         shared: bool = False,
         loads: bool = True,
-    ) -> argparse.ArgumentParser: ...
-
-
-def adder(commands: "argparse._SubParsersAction[Parser]") -> Command:
-    """Returns the function that adds commands to a parser."""
-
-    def command(
-        name: str,
-        run: Run,
-        about: str,
-        *,
-        fields: bool | str = False,
-        shared: bool = False,
-        loads: bool = True,
     ) -> argparse.ArgumentParser:
+        """Adds a command.
+
+        Args:
+            name: The word after `ebmlife`.
+            run: The function that runs the command.
+            about: What the command does, such as "draw samples from a model".
+            fields: Which recipe fields may follow: all of them (True), or those of one section (its name).
+            shared: Whether all ranks of torchrun take part, as `options.ranks`, and not only the first one.
+            loads: Whether a model or a run is loaded; `options.trust` is what --trust-code allows it to call.
+
+        Returns:
+            The parser of the command, for its arguments.
+        """
         epilog = _FIELDS if fields is True else None
-        added = commands.add_parser(name, help=about, description=about, epilog=epilog, allow_abbrev=False)
+        sentence = f"{about[0].upper()}{about[1:]}."
+        added = self._commands.add_parser(name, help=about, description=sentence, epilog=epilog, allow_abbrev=False)
         added.set_defaults(run=run, takes_fields=fields, shared=shared, trust_code=[])
         if loads:
             added.add_argument("--trust-code", action="append", metavar="MODULE:FUNCTION", help=_TRUST)
         return added
-
-    return command
 
 
 def changed_fields(rest: list[str]) -> dict[str, str]:

@@ -34,7 +34,7 @@ _DEVICE = "Device, such as cpu or cuda (default: %(default)s)."
 
 
 def register(command: Command) -> None:
-    report = command("report", _report, "Write a report on one or several runs as a single HTML file.")
+    report = command("report", _report, "write a report on one or several runs as a single HTML file")
     report.add_argument("folders", nargs="+", metavar="RUN", help="A run's folder, zoo:NAME or hf:user/model.")
     report.add_argument("--out", type=Path, help="The .html file (default for one run: report.html in its folder).")
     report.add_argument(
@@ -49,7 +49,7 @@ def register(command: Command) -> None:
     )
     report.add_argument("--no-walk", action="store_true", help="Run no chains; report what the folder already holds.")
     report.add_argument("--device", default="auto", help=_DEVICE)
-    watch = command("watch", _watch, "Serve the report of a run in a browser, updated while the run trains.")
+    watch = command("watch", _watch, "serve the report of a run to a browser, and update it while the run trains")
     watch.add_argument("folder", metavar="RUN", help="A run's folder, zoo:NAME or hf:user/model.")
     watch.add_argument("--port", type=int, default=8750, help="Port, or 0 for any free one (default: %(default)s).")
     watch.add_argument(

@@ -24,8 +24,8 @@ from ebmlife.storage import checkpoint
 
 
 def register(command: Command) -> None:
-    sample = command("sample", _sample, "Draw samples from a model.", shared=True)
-    sample.add_argument("folder", type=Path, help="A run's folder, zoo:NAME or hf:user/model.")
+    sample = command("sample", _sample, "draw samples from a model", shared=True)
+    sample.add_argument("folder", type=Path, metavar="RUN", help="A run's folder, zoo:NAME or hf:user/model.")
     sample.add_argument("--n", type=int, default=64, help="Number of samples (default: %(default)s).")
     sample.add_argument("--steps", type=int, help="Number of Langevin steps (default: the recipe's sampling_steps).")
     sample.add_argument(
@@ -38,7 +38,7 @@ def register(command: Command) -> None:
     fid = command(
         "fid",
         _fid,
-        "Measure the Fréchet distance (FID) between a model's samples and its data.",
+        "measure the Fréchet distance (FID) between a model's samples and its data",
         fields="data",
         shared=True,
     )

@@ -9,7 +9,7 @@ from ebmlife.sharing.push import push
 
 
 def register(command: Command) -> None:
-    give = command("push", _push, "Upload the weights of a run with a model card to the Hugging Face hub.")
+    give = command("push", _push, "upload the weights of a run with a model card to the Hugging Face hub")
     give.add_argument("folder", type=Path, metavar="RUN", help="The run's folder.")
     give.add_argument("target", metavar="hf:user/model", help="The repository on the hub.")
     give.add_argument("--update", type=int, help="Update of the checkpoint (default: the newest).")

@@ -14,7 +14,7 @@ def register(command: Command) -> None:
     speed = command(
         "bench",
         _bench,
-        "Measure how fast Langevin sampling is on this machine, relative to plain PyTorch.",
+        "measure how fast Langevin sampling is on this machine, relative to plain PyTorch",
         loads=False,
     )
     speed.add_argument(
