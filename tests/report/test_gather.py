@@ -15,7 +15,7 @@ def test_a_run_is_gathered_whole(made: Path) -> None:
     found = read_contents(made)
     assert (found.name, found.finished) == ("tiny", True)
     assert found.headline.startswith("An energy-based model of 8x8 gray images: handwritten digits. ")
-    assert [picture.title for picture in found.pictures] == ["Samples", "The bank", "The generator alone"]
+    assert [picture.title for picture in found.pictures] == ["Samples", "Bank", "Generator"]
     assert "at update 12" in found.pictures[0].caption
     assert len(found.attacks) == 1
     assert found.versions["torch"]

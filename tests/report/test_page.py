@@ -110,7 +110,7 @@ def test_names_are_text_whatever_is_in_them(made: Path) -> None:
 def test_a_page_says_what_the_three_lengths_are_for(html: str) -> None:
     text = re.sub(r"<[^>]+>", "", html)
     assert "generate images" in text
-    assert "clean images" in text
+    assert "purify images" in text
     assert "valid density" in text
 
 
@@ -166,7 +166,7 @@ def test_mistakes_are_said_before_a_walk(run: Path, tmp_path: Path, capsys: Capt
     assert "needs --out" in fails(capsys, "report", run, run)
     assert "ends in .html" in fails(capsys, "report", run, "--out", tmp_path / "page.pdf")
     assert "no recipe.json" in fails(capsys, "report", run, tmp_path, "--out", tmp_path / "a.html")
-    assert "is named twice" in fails(capsys, "report", run, run, "--no-walk", "--out", tmp_path / "a.html")
+    assert "is given twice" in fails(capsys, "report", run, run, "--no-walk", "--out", tmp_path / "a.html")
     assert "no recipe.json" in fails(capsys, "watch", tmp_path)
     assert not (tmp_path / "a.html").exists()
 

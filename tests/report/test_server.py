@@ -133,7 +133,7 @@ def test_this_computers_own_names_do(server: PageServer, host: str) -> None:
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil"])
 def test_other_sites_can_ask_for_nothing(server: PageServer, origin: str) -> None:
-    assert tried(server, Origin=origin) == (403, {"error": "this page answers no other page"})
+    assert tried(server, Origin=origin) == (403, {"error": "requests from other pages are not answered"})
     assert ask(server, "/sections.json", Origin=origin)[0] == 403
     assert server.trials is not None
     assert server.trials._trial is None
@@ -186,7 +186,7 @@ def test_one_image_at_a_time_and_it_can_be_cancelled(server: PageServer, trials:
     trials._defence = defence(energy=held)
     _, found = tried(server)
     status, refused = tried(server)
-    assert (status, refused["error"]) == (409, "another image is being tried; wait for it or cancel it")
+    assert (status, refused["error"]) == (409, "another trial is running; wait for it or cancel it")
     assert ask(server, f"/{found['address']}/cancel", method="POST", body=b"")[0] == 200
     gate.set()
     assert trials._trial is not None
@@ -205,9 +205,9 @@ def test_without_a_classifier_nothing_can_be_tried(run: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (WISH.replace("radius=8", "radius=999"), "radius is a whole number from 0 to 64"),
-        ("", "radius is a whole number from 0 to 64"),
-        ("&".join("abcdefghijklmnopqrstuvwxyz"), "too much is asked for"),
+        (WISH.replace("radius=8", "radius=999"), "radius must be a whole number from 0 to 64"),
+        ("", "radius must be a whole number from 0 to 64"),
+        ("&".join("abcdefghijklmnopqrstuvwxyz"), "the query has too many fields"),
     ],
 )
 def test_senseless_wishes_get_a_line(server: PageServer, query: str, said: str) -> None:
@@ -220,7 +220,7 @@ def test_broken_and_large_uploads_get_a_line(server: PageServer) -> None:
         return status, found["error"]
 
     assert sent(b"broken") == (400, "this file cannot be read as a PNG image; it may be damaged")
-    assert sent(b"<svg/>", "image/svg+xml") == (400, "only PNG, JPEG, WEBP, BMP images can be read here")
+    assert sent(b"<svg/>", "image/svg+xml") == (400, "the image must be one of PNG, JPEG, WEBP, BMP")
     assert sent(bytes(LARGEST + 1)) == (413, "the file is larger than 8 MB")
 
 

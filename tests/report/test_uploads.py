@@ -26,15 +26,15 @@ def test_a_wish_is_what_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"radius": "65"}, "radius is a whole number from 0 to 64"),
-        ({"steps": "0"}, "steps is a whole number from 1 to 100"),
-        ({"langevin": "5001"}, "langevin is a whole number from 1 to 5000"),
-        ({"langevin": "1e3"}, "langevin is a whole number"),
-        ({"steps": "-1"}, "steps is a whole number"),
-        ({"steps": "٣"}, "steps is a whole number"),  # a digit, but not one of ours
-        ({"steps": ""}, "steps is a whole number"),
-        ({"steps": "9" * 5000}, "steps is a whole number"),
-        ({"attacker": "full"}, "the attacker is one of transfer, bpda"),
+        ({"radius": "65"}, "radius must be a whole number from 0 to 64"),
+        ({"steps": "0"}, "steps must be a whole number from 1 to 100"),
+        ({"langevin": "5001"}, "langevin must be a whole number from 1 to 5000"),
+        ({"langevin": "1e3"}, "langevin must be a whole number"),
+        ({"steps": "-1"}, "steps must be a whole number"),
+        ({"steps": "٣"}, "steps must be a whole number"),  # a digit, but not one of ours
+        ({"steps": ""}, "steps must be a whole number"),
+        ({"steps": "9" * 5000}, "steps must be a whole number"),
+        ({"attacker": "full"}, "attacker must be one of transfer, bpda"),
     ],
 )
 def test_wishes_out_of_bounds_are_refused(change: dict[str, str], said: str) -> None:
@@ -62,7 +62,7 @@ def test_files_that_are_no_images_get_one_clear_line() -> None:
     for body in (b"", b"no image", png[:40], png[:8] + b"\0" * 100):
         with pytest.raises(BadInput, match="cannot be read as a PNG image; it may be damaged"):
             decode_image(body, kind="image/png", shape=(1, 8, 8))
-    with pytest.raises(BadInput, match="only PNG, JPEG, WEBP, BMP images"):
+    with pytest.raises(BadInput, match="PNG, JPEG, WEBP, BMP"):
         decode_image(b"<svg/>", kind="image/svg+xml", shape=(1, 8, 8))
 
 
