@@ -133,7 +133,7 @@ def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns:
         for name, values in panel.lines.items():
             axes.plot(steps, [math.nan if value is None else value for value in values], marker=".", label=name)
         if panel.band is not None:
-            axes.axhspan(*panel.band, color="grey", alpha=0.3, label="data")
+            axes.axhspan(*panel.band, color="gray", alpha=0.3, label="data")
         axes.set_xscale("symlog", linthresh=1)  # includes step 0
         positive = any((value or 0) > 0 for values in panel.lines.values() for value in values)
         axes.set_yscale("log" if panel.logarithmic and positive else "linear")

@@ -72,10 +72,10 @@ def _results(run: Path) -> str:
     """Lists the measured results by command, and the last line of the log."""
     lines, data = [], scores.evaluated_on(run)
     for command, found in scores.read(run).items():
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
         on = data.get(command)
         against = "" if on is None else f", against {on['images']:,} images of {on['kind']}, split {on['split']}"
-        lines.append(f"- `{command}`: {figures}{against}")
+        lines.append(f"- `{command}`: {metrics}{against}")
     log = read_log(run / "log.jsonl")
     if log:
         last = log[-1]
