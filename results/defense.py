@@ -42,7 +42,7 @@ from training import chosen, minutes, trained
 
 from ebmlife import attacks
 from ebmlife.attacks import Record
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.sampling.rng import derive_seed
 from ebmlife.storage import checkpoint
 
@@ -161,7 +161,7 @@ def show(found: dict[Piece, Record]) -> None:
         if lines := curves(found, pieces, at):
             counts = sorted({piece.images for piece in pieces if piece in found})
             title = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} test digits under bpda"
-            picture = pictures.curves(lines, title=title, x=x, y="accuracy")
+            picture = charts.curves(lines, title=title, x=x, y="accuracy")
             pictures.save(PAGE.with_name(f"defense-digits-{name}.png"), picture)
     for name, pieces in (("digits", MAIN), ("cifar10", OF_CIFAR10)):
         rows = [rows_of_images(found, piece) for piece in pieces if piece in found and worth_showing(piece)]

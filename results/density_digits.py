@@ -24,7 +24,7 @@ from ebmlife.exam import LifeCycle, record
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.portrait import draw_cycles
 from ebmlife.exam.verdict import LATE, MIDRUN, late
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.plots.pictures import Panel
 from ebmlife.runs import build
 
@@ -218,7 +218,7 @@ def curves(cycles: dict[str, LifeCycle]) -> Image.Image:
     for metric in ("distance", "outside", "contrast"):
         lines = {name: [*cycle.figures[metric], *[None] * len(steps)][: len(steps)] for name, cycle in cycles.items()}
         shown.append(Panel(metric, lines, longest.ranges[metric], metric == "distance"))
-    return pictures.panels(steps, shown, title="chains from data")
+    return charts.panels(steps, shown, title="chains from data")
 
 
 def repeated(cycles: list[LifeCycle]) -> str:

@@ -18,7 +18,7 @@ from training import chosen, minutes, trained
 from ebmlife.data import Toy
 from ebmlife.data.toys import density
 from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalised
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.recipes.schema import Recipe
 from ebmlife.runs import build
 from ebmlife.storage.atomic import atomic_write
@@ -138,7 +138,7 @@ def picture(toy: str) -> Image.Image:
     models = {length: build.load(place(toy, length, 0)) for length in LENGTHS}
     found: dict[str, Surface] = {"truth": exact(truth(models["longrun"].recipe))}
     found |= {length: normalised(model.energy) for length, model in models.items()}
-    return pictures.surfaces({name: surface.log_density for name, surface in found.items()}, half=HALF)
+    return charts.surfaces({name: surface.log_density for name, surface in found.items()}, half=HALF)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from training import chosen, trained
 
 from ebmlife.errors import Diverged
 from ebmlife.exam import diversity
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.recipes.schema import Recipe
 from ebmlife.runs import build
 from ebmlife.storage import checkpoint
@@ -71,7 +71,7 @@ def main(data: str) -> None:
             console.print(*rows[-1], markup=False, highlight=False)
     samples.append(build.DATA.make(wanted.data).take(torch.arange(20)))
     pictures.save(PAGE.with_name(f"stability-{data}.png"), pictures.grid(torch.cat(samples), columns=20))
-    plot = pictures.curves(lines, title=f"diversity of shortrun samples, {data}", x="update", y="relative to data")
+    plot = charts.curves(lines, title=f"diversity of shortrun samples, {data}", x="update", y="relative to data")
     pictures.save(PAGE.with_name(f"stability-{data}-curves.png"), plot)
     replace(
         PAGE,

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ebmlife import recipes
 from ebmlife.recipes.schema import Recipe, override
-from ebmlife.report.facts import seconds
+from ebmlife.report.summary import seconds
 from ebmlife.runs import build, logging, run
 from ebmlife.storage import checkpoint
 

@@ -14,7 +14,7 @@ from training import chosen, trained
 
 from ebmlife.errors import Diverged
 from ebmlife.exam import diversity
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.plots.correlations import correlations
 from ebmlife.recipes.schema import Recipe
 from ebmlife.runs import build, logging
@@ -68,7 +68,7 @@ def row(name: str, case: Case, console: Console) -> str:
     difference, gradient = (np.array([line[key] for line in lines]) for key in ("energy_difference", "gradient"))
     own = PAGE.parent / "troubleshooting" / folder.name
     if len(lines) >= FEW:
-        pictures.save(own.with_suffix(".png"), pictures.diagnostics(difference, gradient))
+        pictures.save(own.with_suffix(".png"), charts.diagnostics(difference, gradient))
     data = build.DATA.make(case.resolved().data)
     spread = ""
     if checkpoint.choose(folder, None) is not None:

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from ebmlife import bench, langevin, prepare
 from ebmlife.bench import measuring, writing
+from ebmlife.bench.cases import FOLDED, PLAIN, STEP_SIZE, TEMPERATURE, Case, contestants, plain_energy, plain_walk
 from ebmlife.bench.measuring import flops
-from ebmlife.bench.rivals import FOLDED, PLAIN, STEP_SIZE, TEMPERATURE, Case, contestants, plain_energy, plain_walk
 
 TINY = Case("tiny", 8, 4, channels=1, batch=16)
 

@@ -244,7 +244,7 @@ def test_mistakes_in_fields(capsys: Capture, folders: Path, fields: dict[str, st
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--out", "{tmp}/a.jpg"], ["{tmp}/a.jpg", ".png, .npy, .safetensors"]),
+        (["--out", "{tmp}/a.jpg"], ["{tmp}/a.jpg", ".png, .npy or .safetensors"]),
         (["--out", "{tmp}/a.png", "--n", "0"], ["number of samples", "at least 1", "0"]),
         (["--out", "{tmp}/a.npy", "--n", "0"], ["number of samples", "at least 1", "0"]),
         (["--out", "{tmp}/a.npy", "--n", "-1"], ["number of samples", "-1"]),

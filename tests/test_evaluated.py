@@ -266,7 +266,7 @@ def test_where_training_images_are_gone_it_is_said(made: Path, tmp_path: Path, c
     shutil.rmtree(images)
     other = written(tmp_path / "other", range(100, 110), by="sub-folder")
     works("attack", tmp_path / "run", *ATTACK, "--data.folder", other, "--out", tmp_path / "out")
-    assert "note: the training images are not at hand; these may be among them" in capsys.readouterr().out
+    assert "note: the training images are not available" in capsys.readouterr().out
     assert Record.load(tmp_path / "out" / "bpda-k1").settings["evaluated_on"]["trained_on"] is None
 
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from ebmlife.bench.rivals import plain_energy
+from ebmlife.bench.cases import plain_energy
 from ebmlife.errors import BadInput
 from ebmlife.nets import (
     BigGANEnergy,

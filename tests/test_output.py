@@ -77,7 +77,7 @@ def test_a_file_that_is_there_is_replaced(tmp_path: Path, states: Tensor, name: 
 @pytest.mark.parametrize(
     ("name", "n", "shape", "message"),
     [
-        ("states.jpg", 4, SHAPE, r"states\.jpg.*\.png, \.npy, \.safetensors"),
+        ("states.jpg", 4, SHAPE, r"states\.jpg.*\.png, \.npy or \.safetensors"),
         ("states.png", 10_001, SHAPE, "at most 10000 images, not 10001"),
         ("states", 4, (2,), r"\(2,\) are not images"),
         ("full", 4, SHAPE, "full is a folder that exists"),

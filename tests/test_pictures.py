@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.plots.correlations import correlation
 
 
@@ -78,8 +78,8 @@ def test_points_are_seen_and_a_picture_replaces_the_one_before_it(tmp_path: Path
 
 def test_the_names_of_many_curves_stand_below_the_panels() -> None:
     def drawn(lines: int) -> Image.Image:
-        shown = [pictures.Panel("", {f"line {i}": [1.0, 2.0] for i in range(lines)}, None, False)] * 2
-        return pictures.panels([0, 10], shown, title="")
+        shown = [charts.Panel("", {f"line {i}": [1.0, 2.0] for i in range(lines)}, None, False)] * 2
+        return charts.panels([0, 10], shown, title="")
 
     few, many = drawn(2), drawn(6)
     assert many.width == few.width
@@ -106,7 +106,7 @@ def test_correlation_is_the_weighted_mean_of_products() -> None:
 @pytest.mark.parametrize(("updates", "spread"), [(1, 1.0), (3, 1.0), (3, 0.0), (300, 1.0)])
 def test_diagnostics_of_any_length(tmp_path: Path, updates: int, spread: float) -> None:
     difference, gradient = spread * np.random.default_rng(0).normal(size=(2, updates))
-    pictures.save(tmp_path / "diagnostics.png", pictures.diagnostics(difference, gradient))
+    pictures.save(tmp_path / "diagnostics.png", charts.diagnostics(difference, gradient))
     with Image.open(tmp_path / "diagnostics.png") as picture:
         assert picture.size == (1100, 770)
 
@@ -116,5 +116,5 @@ def test_a_slow_machine_draws_without_a_word(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        pictures.curves({"a": {1: 2.0, 2: 3.0}, "b": {1: 1.0}}, title="", x="", y="")
+        charts.curves({"a": {1: 2.0, 2: 3.0}, "b": {1: 1.0}}, title="", x="", y="")
     assert said == []

@@ -18,7 +18,7 @@ from ebmlife.sampling.energy import frozen, gaussian, gradient, tempered, total
 from ebmlife.sampling.fast import has_bf16
 from ebmlife.sampling.native import Program, Unsupported
 from ebmlife.sampling.native.library import library
-from ebmlife.sampling.threads import awake
+from ebmlife.sampling.torch_threads import awake
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
 

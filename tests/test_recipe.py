@@ -31,7 +31,7 @@ def changed(**changes: str) -> Recipe:
         ("langevin.steps", "2.5", r"field 'langevin\.steps': .*whole"),
         ("langevin.steps", "-1", r"field 'langevin\.steps': .*not negative"),
         ("langevin.steps", "ten", r"field 'langevin\.steps'.*'ten'"),
-        ("langevin.steps", "5 @ 10", r"field 'langevin\.steps': .*begin at update 0"),
+        ("langevin.steps", "5 @ 10", r"field 'langevin\.steps': .*update 0"),
         ("optimizer.learning_rate", "0", r"field 'optimizer\.learning_rate': .*above 0"),
         ("optimizer.kind", "adamm", r"field 'optimizer\.kind': .*'adam' or 'sgd'"),
         ("optimizer.ema", "1", r"field 'optimizer\.ema': .*less than 1"),

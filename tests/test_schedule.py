@@ -15,7 +15,7 @@ def test_text_and_constants() -> None:
 
 @pytest.mark.parametrize("starts", [[], [1], [0, 5, 5], [0, 9, 3]])
 def test_phases_begin_at_0_and_go_up(starts: list[int]) -> None:
-    with pytest.raises(ValueError, match="go up"):
+    with pytest.raises(ValueError, match="update 0"):
         Piecewise(tuple(Phase(start, 1.0) for start in starts))
 
 

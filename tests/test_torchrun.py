@@ -83,7 +83,7 @@ def test_the_first_rank_alone_speaks(tmp_path: Path) -> None:
             1,
             "diverged: the energy differ",
         ),
-        (["sample", "{folder}", "--out", "{out}.gif"], 2, "the ending must be"),
+        (["sample", "{folder}", "--out", "{out}.gif"], 2, "must end in .png"),
         (["fid", "{folder}", "--n", "0", "--steps", "1,b"], 2, "--steps takes whole numbers"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_killed_rank_stops_all_and_the_run_resumes_bit_for_bit(tmp_path: Path)
     assert process.returncode != 0
     said = [line for line in errors.splitlines() if line.startswith("ebmlife: ")]
     assert len(said) == 1, errors
-    assert said[0].startswith("ebmlife: a rank is gone: ")
+    assert said[0].startswith("ebmlife: lost a rank: ")
     assert "last good checkpoint: " in said[0]
     assert f"ebmlife resume {folder}" in said[0]
     updates = str(checkpoint.updates(folder)[-1] + 5)

@@ -9,7 +9,7 @@ from conftest import small_digits
 from rich.console import Console
 from torch import Tensor
 
-from ebmlife.runs import build, logging
+from ebmlife.runs import build, logging, progress
 from ebmlife.training.chains import BurnIn, Chains
 from ebmlife.training.ebm import EBMMetrics
 
@@ -75,45 +75,24 @@ def test_ages_are_of_the_bank_if_there_is_one(chains: Chains) -> None:
     assert logging.ages(fresh) == {}
 
 
-def test_the_bar_is_silent_without_a_terminal_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    console, now = Console(file=StringIO(), width=80), [0.0]
-    monkeypatch.setattr(logging, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with logging.Bar(done=0, updates=40, console=console) as bar:
-        now[0] = 1.0
-        bar(figures(1))
-        assert written(console) == ""
-        now[0] = 11.0
-        bar(figures(30))
-        bar(figures(31))
-    assert written(console).splitlines() == ["update 30/40  energy difference -1.500  0.1/s  100 s left"]
-
-
 def test_a_starving_loader_is_seen(tmp_path: Path, chains: Chains, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each update takes a second, of which it waits 0.6 for its data."""
     console, now = Console(file=StringIO(), width=120), [0.0]
-    monkeypatch.setattr(logging, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (logging, progress):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     log = logging.Log(tmp_path / "log.jsonl", chains, after=0)
-    with logging.Bar(done=0, updates=60, console=console) as bar:
+    with progress.ProgressDisplay("update", console=console) as display:
+        shown = progress.TrainingProgress(display, updates=60)
         for update in range(1, 61):
             now[0] += 1.0
             log(figures(update, data_seconds=0.6))
-            bar(figures(update, data_seconds=0.6))
+            shown(figures(update, data_seconds=0.6))
     log.close()
     assert {line["data_seconds"] for line in logging.read_log(tmp_path / "log.jsonl")} == {0.6}
-    assert written(console).splitlines()[-1].endswith("1.0/s, 60% waiting for data  5 s left")
-
-
-def test_the_bar_shows_updates_and_energy_difference_on_a_terminal() -> None:
-    console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
-    with logging.Bar(done=4, updates=10, console=console) as bar:
-        bar(figures(7))
-    assert "7/10" in written(console)
-    assert "energy difference -1.500" in written(console)
-
-
-def written(console: Console) -> str:
     assert isinstance(console.file, StringIO)
-    return console.file.getvalue()
+    last = console.file.getvalue().splitlines()[-1]
+    assert last.startswith("update: 60/60, 100%, 0:01:00 elapsed, 0:00:00 left")
+    assert last.endswith("energy difference -1.500, 1.0/s, 60% waiting for data")
 
 
 def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chains) -> None:

@@ -62,7 +62,7 @@ _EARLIER_PATHS = {  # of modules that people's scripts import from
     "importers": "sharing.importers",
     "langevin": "sampling.loop",
     "learner": "training.learner",
-    "pictures": "plots.pictures",
+    "pictures": "plots",
     "randomness": "sampling.rng",
     "starts": "training.starts",
     "trainer": "training.ebm",

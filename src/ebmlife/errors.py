@@ -44,11 +44,14 @@ def at_least(minimum: int, section: str, **counts: int) -> None:
             raise BadInput(f"{section}.{name} must be at least {minimum}, got {count}")
 
 
-def shown(text: object) -> str:
-    """The text of a name or a message as one line: control characters, escape codes and undecodable bytes appear as
-    Python would write them in a string, and an endless line is cut."""
+def shown(text: object, longest: int = _LONGEST) -> str:
+    """Returns a name or a message as one printable line.
+
+    Control characters, escape codes and undecodable bytes appear as Python would write them in a string. A line of
+    more than `longest` characters is cut.
+    """
     visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
-    return visible if len(visible) <= _LONGEST else f"{visible[:_LONGEST]}..."
+    return visible if len(visible) <= longest else f"{visible[:longest]}..."
 
 
 @cache

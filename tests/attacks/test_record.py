@@ -84,7 +84,7 @@ def test_the_table_has_a_line_for_each_record() -> None:
 def test_natural_accuracy_against_langevin_steps_is_not_that_of_a_known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose draw is the attack's, smaller than that of the others."""
     drawn: dict[str, dict[int, float]] = {}
-    monkeypatch.setattr("ebmlife.plots.pictures.curves", lambda lines, **_: drawn.update(lines))
+    monkeypatch.setattr("ebmlife.plots.charts.curves", lambda lines, **_: drawn.update(lines))
     records = []
     for gradient, k, right in (("fixed", 1, 1), ("bpda", 1, 4), ("fixed", 2, 2), ("bpda", 3, 3), ("fixed", 3, 0)):
         tally = example().tally

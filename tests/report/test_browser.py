@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from ebmlife.attacks import Record
-from ebmlife.report import gather
-from ebmlife.report.desk import Desk
+from ebmlife.report import read_contents
+from ebmlife.report.trials import Trials
 from ebmlife.report.uploads import Form
 from ebmlife.report.writing import write
 from report.conftest import STEPS
@@ -74,7 +74,7 @@ def test_the_page_opens_from_disk_and_every_chart_is_drawn(opened: Open, file: s
     assert charts > 10
     assert page.locator("figure.chart canvas").count() == charts
     said = page.locator(".lengths").inner_text()
-    for use in ("make new images", "clean images", "valid density"):
+    for use in ("generate images", "purify images", "valid density"):
         assert use in said
 
 
@@ -112,7 +112,7 @@ def test_charts_are_read_with_the_keyboard(opened: Open, file: str, made: Path) 
     chart = page.locator("#life figure.chart")
     chart.locator(".plot").focus()
     page.keyboard.press("End")
-    life = gather(made).life
+    life = read_contents(made).life
     assert life is not None
     distance = life.cycle.figures["distance"][-1]
     said = chart.locator(".reading").inner_text()
@@ -197,8 +197,8 @@ def drop(page: Any, body: bytes, kind: str = "image/png") -> None:
 
 @pytest.fixture
 def live(run: Path) -> Iterator[str]:
-    desk = Desk(defence(shape=(1, 8, 8)), Form("Brightness", (1, 8, 8), langevin=20))
-    with serving(run, desk=desk) as server:
+    trials = Trials(defence(shape=(1, 8, 8)), Form("Brightness", (1, 8, 8), langevin=20))
+    with serving(run, trials=trials) as server:
         yield server.address
 
 
@@ -221,7 +221,7 @@ def test_uploads_that_are_no_good_get_a_clear_message(opened: Open, live: str, t
     page = opened(live)
     state = page.locator("#trial-state")
     drop(page, b"words", "text/plain")
-    assert state.inner_text() == "This is no image that can be read here; use PNG, JPEG, WEBP, BMP."
+    assert state.inner_text() == "This file is not a readable image; use PNG, JPEG, WEBP, BMP."
     large = tmp_path / "large.png"
     large.write_bytes(bytes(9 * 2**20))
     page.locator("#file").set_input_files(large)

@@ -20,11 +20,11 @@ from test_cli import Capture, works
 from torture.requests import requests
 
 from ebmlife.errors import BadInput
-from ebmlife.report import gather, prepare, render, server
+from ebmlife.report import prepare, read_contents, render, server
 from ebmlife.report.connections import Timed
-from ebmlife.report.desk import Desk
-from ebmlife.report.inside import Inside
+from ebmlife.report.safe_files import SafeFolder
 from ebmlife.report.server import PageServer
+from ebmlife.report.trials import Trials
 from ebmlife.report.uploads import Form
 from report.conftest import CLASSIFIER
 from report.test_robustness import NAME
@@ -66,19 +66,19 @@ def at(live: PageServer) -> tuple[str, int]:
 
 
 def test_a_link_to_a_picture_elsewhere_is_not_embedded(run: Path, outside: Path) -> None:
-    before = {picture.title: picture.source for picture in gather(run).pictures}
+    before = {picture.title: picture.source for picture in read_contents(run).pictures}
     (run / "pictures" / "samples-999.png").symlink_to(outside / "picture.png")
-    found = gather(run)
+    found = read_contents(run)
     assert {picture.title: picture.source for picture in found.pictures} == before  # the newest of the run's own
     assert found.notes == ["pictures/samples-999.png is a link to something outside of the run's folder"]
     html = render([found]).html
-    assert "Left out of this page" in html
+    assert "Left out of this report" in html
     assert "pictures/samples-999.png" in html
 
 
 def test_a_link_within_the_run_is_followed(run: Path) -> None:
     (run / "pictures" / "samples-999.png").symlink_to("bank-000000012.png")
-    found = gather(run)
+    found = read_contents(run)
     assert found.notes == []
     assert "at update 999" in found.pictures[0].caption
 
@@ -90,7 +90,7 @@ def test_a_folder_that_is_a_link_elsewhere_is_left_out(run: Path, outside: Path,
     else:
         (run / "report" / "life").rename(outside / name)
     (run / name).symlink_to(outside / name)
-    found = gather(run)
+    found = read_contents(run)
     assert any("outside of the run's folder" in note for note in found.notes)
     empty = {"pictures": found.pictures, "attacks": found.attacks, "checkpoints": list(found.versions)}
     assert not empty.get(name)
@@ -159,7 +159,7 @@ def test_whatever_a_file_is_there_is_a_page_that_says_so(
     run: Path, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    whole = gather(run)
+    whole = read_contents(run)
     for name in FILES:
         file, kept = run / name, tmp_path / "kept"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def test_whatever_a_file_is_there_is_a_page_that_says_so(
         if there:
             file.rename(kept)
         KINDS[kind](file)
-        found = gather(run)
+        found = read_contents(run)
         page = render([found], live=True)
         assert b"cannot be shown" not in page.encoded, (kind, name)
         assert found.notes or found.facts != whole.facts or not there or name.endswith(("table.txt", "walk.json")), name
@@ -176,7 +176,7 @@ def test_whatever_a_file_is_there_is_a_page_that_says_so(
         (file.rmdir if kind == "folder" else file.unlink)()
         if there:
             kept.rename(file)
-    assert gather(run).notes == []
+    assert read_contents(run).notes == []
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_whatever_a_file_is_there_is_a_page_that_says_so(
 )
 def test_what_is_no_png_is_not_embedded(run: Path, content: bytes) -> None:
     (run / "pictures" / "samples-000000999.png").write_bytes(content)
-    found = gather(run)
-    assert found.notes == ["pictures/samples-000000999.png is no PNG file that can be read"]
+    found = read_contents(run)
+    assert found.notes == ["pictures/samples-000000999.png is not a readable PNG file"]
     assert "at update 12" in found.pictures[0].caption
 
 
@@ -197,12 +197,12 @@ def test_odd_names_are_shown_as_text(run: Path, outside: Path) -> None:
     for odd in ("<script>alert(1)<script>", "\x1b[31mred", "a\nb", "%s%n", "x" * 250, os.fsdecode(b"\xff\xfe")):
         (attacks / odd / "bpda" / "record").mkdir(parents=True)
         (attacks / odd / "bpda" / "record" / "manifest.json").symlink_to(outside / "text")
-    page = render([gather(run)], live=True)
+    page = render([read_contents(run)], live=True)
     text = page.encoded.decode()
     assert "<script>alert" not in text
     assert "\x1b" not in text
-    assert len(gather(run).notes) == 6
-    assert all(note.isprintable() for note in gather(run).notes)
+    assert len(read_contents(run).notes) == 6
+    assert all(note.isprintable() for note in read_contents(run).notes)
 
 
 def test_damaged_lines_of_the_log_are_counted_and_the_rest_is_shown(run: Path) -> None:
@@ -222,7 +222,7 @@ def test_damaged_lines_of_the_log_are_counted_and_the_rest_is_shown(run: Path) -
     ]
     mixed = [part for pair in zip(lines, [*damaged, b"", b""], strict=True) for part in pair]
     file.write_bytes(b"".join(mixed) + b'{"update": 13, "ener')  # the last is being written
-    found = gather(run)
+    found = read_contents(run)
     assert found.notes == ["log.jsonl: 10 damaged lines"]
     assert found.facts[0].value == "12"
     assert len(found.training[0].x) == 12
@@ -236,10 +236,10 @@ def test_figures_of_the_log_may_be_anything(run: Path) -> None:
         line |= {"energy_difference": value, "gradient": value, "updates_per_second": value, "age_mean": value}
     lines.append({"update": 2**52, "gradient": 1.0})  # as many steps are counted, not walked
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = gather(run)
+    found = read_contents(run)
     page = render([found])
     assert found.notes == []
-    assert b"values are not finite and not drawn" in page.encoded
+    assert b"values are not finite" in page.encoded
     assert b"cannot be shown" not in page.encoded
 
 
@@ -261,23 +261,23 @@ def test_figures_of_a_walk_and_of_results_are_checked(run: Path) -> None:
         {"stable_until": "x"},
     ):
         life.write_text(json.dumps(right | change))
-        found = gather(run)
+        found = read_contents(run)
         assert found.life is None
         assert len(found.notes) == 1
         assert "<script>" not in found.notes[0]
     life.write_text(json.dumps(right))
     for results in ([], {"a": 1}, {"a": {"b": "<b>"}}, {"a": {"b": True}}, {"a": {str(i): 1 for i in range(2000)}}):
         (run / "results.json").write_text(json.dumps(results))
-        assert len(gather(run).notes) == 1
+        assert len(read_contents(run).notes) == 1
     (run / "results.json").write_text('{"ebmlife fid": {"fid": NaN}}')
-    assert "fid nan" in render([gather(run)]).html
+    assert "fid nan" in render([read_contents(run)]).html
 
 
 def test_a_section_that_cannot_be_drawn_leaves_the_others(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ebmlife.report.charts.Chart.rows", lambda self: 1 / 0)
-    page = render([gather(run)])
+    page = render([read_contents(run)])
     broken = [section.name for section in page.sections if "cannot be shown" in section.html]
-    assert broken == ["life", "defence", "density", "training"]
+    assert broken == ["life", "defense", "density", "training"]
     assert [section.name for section in page.sections if section.name not in broken] == ["about", "samples", "recipe"]
 
 
@@ -286,8 +286,8 @@ def test_report_says_what_it_left_out(run: Path, outside: Path, capsys: Capture)
     (run / "results.json").write_text("{")
     works("report", run, "--no-walk")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("note: left out of the page: pictures/samples-999.png is a link to something outside")
-    assert lines[1].startswith("note: left out of the page: results.json: ")
+    assert lines[0].startswith("note: left out of the report: pictures/samples-999.png is a link to something outside")
+    assert lines[1].startswith("note: left out of the report: results.json: ")
     assert lines[2] == f"report: {run / 'report.html'}"
 
 
@@ -296,7 +296,7 @@ def test_without_a_recipe_there_is_no_page_and_no_hang(run: Path, kind: str) -> 
     (run / "recipe.json").unlink()
     KINDS[kind](run / "recipe.json")
     with pytest.raises(BadInput, match=r"recipe\.json"):
-        gather(run)
+        read_contents(run)
 
 
 def test_files_are_opened_only_where_they_are_regular_and_inside(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_files_are_opened_only_where_they_are_regular_and_inside(tmp_path: Path)
     folder.mkdir()
     (folder / "a").write_text("a")
     (folder / "large").write_bytes(bytes(101))
-    inside = Inside(folder)
+    inside = SafeFolder(folder)
     assert inside.content(folder / "a") == b"a"
     assert inside.content(folder / "b") is None
     with pytest.raises(BadInput, match="large is larger than"):
@@ -312,7 +312,9 @@ def test_files_are_opened_only_where_they_are_regular_and_inside(tmp_path: Path)
     with pytest.raises(BadInput, match="outside"):
         inside.file(folder / ".." / "run" / ".." / ".." / tmp_path.name)
     (tmp_path / "alias").symlink_to(folder)
-    assert Inside(tmp_path / "alias").content(tmp_path / "alias" / "a") == b"a"  # the run's folder itself may be a link
+    assert (
+        SafeFolder(tmp_path / "alias").content(tmp_path / "alias" / "a") == b"a"
+    )  # the run's folder itself may be a link
 
 
 def test_the_hubs_cache_keeps_a_models_files_beside_it(tmp_path: Path) -> None:
@@ -324,9 +326,9 @@ def test_the_hubs_cache_keeps_a_models_files_beside_it(tmp_path: Path) -> None:
     (snapshot / "recipe.json").symlink_to("../../blobs/abc")
     (snapshot / "log.jsonl").symlink_to("../../other")
     (model / "other").write_text("")
-    assert Inside(snapshot).content(snapshot / "recipe.json") == b"{}"
+    assert SafeFolder(snapshot).content(snapshot / "recipe.json") == b"{}"
     with pytest.raises(BadInput, match="outside"):
-        Inside(snapshot).content(snapshot / "log.jsonl")
+        SafeFolder(snapshot).content(snapshot / "log.jsonl")
 
 
 # Clients
@@ -334,7 +336,7 @@ def test_the_hubs_cache_keeps_a_models_files_beside_it(tmp_path: Path) -> None:
 
 @pytest.fixture
 def live(run: Path) -> Iterator[PageServer]:
-    with serving(run, desk=Desk(defence(), Form("Brightness", (1, 4, 4), langevin=1))) as it:
+    with serving(run, trials=Trials(defence(), Form("Brightness", (1, 4, 4), langevin=1))) as it:
         yield it
 
 
@@ -481,7 +483,7 @@ def test_a_page_that_does_not_get_made_blocks_nobody(live: PageServer, monkeypat
         gate.wait(60)
         raise BadInput("held")
 
-    monkeypatch.setattr(server, "gather", held)
+    monkeypatch.setattr(server, "read_contents", held)
     first = threading.Thread(target=lambda: ask(live, "/"))
     first.start()
     assert begun.wait(60)
@@ -530,8 +532,8 @@ def test_files_that_appear_while_it_serves_are_left_out(
 
 
 def test_an_answer_that_is_not_finite_fails_the_trial(live: PageServer) -> None:
-    assert live.desk is not None
-    live.desk._defence = defence(energy=lambda x: x.flatten(1).sum(1) * float("nan"))
+    assert live.trials is not None
+    live.trials._defence = defence(energy=lambda x: x.flatten(1).sum(1) * float("nan"))
     picture = encoded(Image.new("L", (4, 4), color=130))
     wish = "radius=0&steps=1&langevin=1&attacker=transfer"
     _, found, _ = ask(live, f"/trial?{wish}", method="POST", body=picture, Content_Type="image/png")

@@ -12,13 +12,13 @@ import pytest
 from test_cli import Capture, fails, works
 
 from ebmlife.attacks import Record
-from ebmlife.report import gather, render
-from ebmlife.report.facts import Fact
+from ebmlife.report import read_contents, render
 from ebmlife.report.server import PageServer
+from ebmlife.report.summary import Fact
 from ebmlife.report.uploads import Form
 from report.conftest import CLASSIFIER, STEPS
 
-SECTIONS = ["about", "life", "samples", "defence", "density", "training", "recipe"]
+SECTIONS = ["about", "life", "samples", "defense", "density", "training", "recipe"]
 
 
 class Tags(HTMLParser):
@@ -43,11 +43,11 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def html(made: Path) -> str:
-    return render([gather(made)]).html
+    return render([read_contents(made)]).html
 
 
 def test_the_page_has_all_its_sections_in_order(made: Path) -> None:
-    page = render([gather(made)])
+    page = render([read_contents(made)])
     assert [section.name for section in page.sections] == SECTIONS
     assert page.title == "tiny"
 
@@ -88,7 +88,7 @@ def test_the_table_has_the_records_numbers(html: str, made: Path) -> None:
 
 
 def test_the_slider_has_a_place_for_every_age(html: str, made: Path) -> None:
-    life = gather(made).life
+    life = read_contents(made).life
     assert life is not None
     assert f'max="{len(life.cycle.steps) - 1}"' in html
     assert f'data-steps="{escape(json.dumps(life.cycle.steps))}"' in html
@@ -97,7 +97,9 @@ def test_the_slider_has_a_place_for_every_age(html: str, made: Path) -> None:
 
 def test_names_are_text_whatever_is_in_them(made: Path) -> None:
     evil = '<script>alert(1)</script>"&'
-    found = replace(gather(made), name=evil, headline=evil, facts=[Fact(evil, evil, evil)], fields=[(evil, evil)])
+    found = replace(
+        read_contents(made), name=evil, headline=evil, facts=[Fact(evil, evil, evil)], fields=[(evil, evil)]
+    )
     html = render([found]).html
     assert evil not in html
     assert "<script>alert" not in html
@@ -107,19 +109,19 @@ def test_names_are_text_whatever_is_in_them(made: Path) -> None:
 
 def test_a_page_says_what_the_three_lengths_are_for(html: str) -> None:
     text = re.sub(r"<[^>]+>", "", html)
-    assert "make new images" in text
-    assert "clean images" in text
+    assert "generate images" in text
+    assert "purify images" in text
     assert "valid density" in text
 
 
 def test_a_model_that_has_not_walked_says_how_it_can(made: Path) -> None:
-    page = render([replace(gather(made), life=None, strip=None)])
+    page = render([replace(read_contents(made), life=None, strip=None)])
     (life,) = [section for section in page.sections if section.name == "life"]
     assert f"ebmlife report {made}" in life.html
 
 
 def test_several_runs_are_side_by_side_in_one_figure(made: Path) -> None:
-    found = gather(made)
+    found = read_contents(made)
     page = render([found, replace(found, name="other"), replace(found, name="unwalked", life=None, strip=None)])
     html = page.html
     assert page.title == "tiny and other and unwalked"
@@ -130,17 +132,17 @@ def test_several_runs_are_side_by_side_in_one_figure(made: Path) -> None:
 
 def test_the_form_is_there_only_where_images_can_be_tried(made: Path) -> None:
     form = Form("net", (1, 8, 8), langevin=7, radius=9, examples=["data:image/png;base64,AAAA"])
-    page = render([gather(made)], live=True, form=form)
-    assert [section.name for section in page.sections].index("trial") == SECTIONS.index("defence") + 1
+    page = render([read_contents(made)], live=True, form=form)
+    assert [section.name for section in page.sections].index("trial") == SECTIONS.index("defense") + 1
     html = page.html
     assert 'value="7"' in html
     assert "9/255" in html
     assert "connect-src &#39;self&#39;" in html
-    assert "trial" not in [section.name for section in render([gather(made)]).sections]
+    assert "trial" not in [section.name for section in render([read_contents(made)]).sections]
 
 
 def test_pages_differ_by_their_digest_only_where_they_differ(made: Path) -> None:
-    found = gather(made)
+    found = read_contents(made)
     one, same, other = render([found]), render([found]), render([replace(found, name="other")])
     assert one.digest == same.digest
     changed = [a.name for a, b in zip(one.sections, other.sections, strict=True) if a.digest != b.digest]
@@ -161,10 +163,10 @@ def test_report_writes_one_file_and_says_where(run: Path, tmp_path: Path, capsys
 
 
 def test_mistakes_are_said_before_a_walk(run: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert "--out is needed for the page of several runs" in fails(capsys, "report", run, run)
+    assert "needs --out" in fails(capsys, "report", run, run)
     assert "ends in .html" in fails(capsys, "report", run, "--out", tmp_path / "page.pdf")
     assert "no recipe.json" in fails(capsys, "report", run, tmp_path, "--out", tmp_path / "a.html")
-    assert "is named twice" in fails(capsys, "report", run, run, "--no-walk", "--out", tmp_path / "a.html")
+    assert "is given twice" in fails(capsys, "report", run, run, "--no-walk", "--out", tmp_path / "a.html")
     assert "no recipe.json" in fails(capsys, "watch", tmp_path)
     assert not (tmp_path / "a.html").exists()
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from ebmlife.attacks import Examples, Record, masking
 from ebmlife.report import page, robustness
-from ebmlife.report.contents import gather
+from ebmlife.report.contents import read_contents
 
 NAME = "digits_classifier-linf-30-255"
 
@@ -51,7 +51,7 @@ def test_records_of_other_weights_than_the_newest_are_named_and_not_shown(run: P
     assert [row.name for row in attack.rows] == ["undefended", "bpda-k0", "transfer-k0", "bpda-k2", "transfer-k2"]
     assert attack.left_out == ["bpda-k1", "transfer-k1"]
     assert attack.masking == "masking of bpda-k2:\npass  x: 2"
-    assert "Not shown, because" in page.render([gather(run)]).html
+    assert "Not shown, because" in page.render([read_contents(run)]).html
     _changed(folder / "bpda-k1", images="others")
     (attack,) = robustness.read(run)
     assert [row.name for row in attack.rows] == ["bpda-k1"]

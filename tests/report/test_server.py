@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 
 from ebmlife.errors import BadInput
-from ebmlife.report.desk import Desk
 from ebmlife.report.server import PageServer
+from ebmlife.report.trials import Trials
 from ebmlife.report.uploads import LARGEST, Form
 from report.test_trial import defence
 from report.test_uploads import encoded
@@ -37,13 +37,13 @@ def serving(run: Path, **options: Any) -> Iterator[PageServer]:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(defence(), Form("Brightness", (1, 4, 4), langevin=5))
+def trials() -> Trials:
+    return Trials(defence(), Form("Brightness", (1, 4, 4), langevin=5))
 
 
 @pytest.fixture
-def server(run: Path, desk: Desk) -> Iterator[PageServer]:
-    with serving(run, desk=desk) as it:
+def server(run: Path, trials: Trials) -> Iterator[PageServer]:
+    with serving(run, trials=trials) as it:
         yield it
 
 
@@ -122,8 +122,8 @@ def test_a_strangers_name_that_points_here_reaches_nothing(server: PageServer, h
     assert ask(server, "/", Host=host)[0] == 403
     status, _ = tried(server, Host=host, Origin=f"http://{host}")
     assert status == 403
-    assert server.desk is not None
-    assert server.desk._trial is None
+    assert server.trials is not None
+    assert server.trials._trial is None
 
 
 @pytest.mark.parametrize("host", ["localhost:8750", "127.0.0.1:8750", "[::1]:8750", "LOCALHOST"])
@@ -133,10 +133,10 @@ def test_this_computers_own_names_do(server: PageServer, host: str) -> None:
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil"])
 def test_other_sites_can_ask_for_nothing(server: PageServer, origin: str) -> None:
-    assert tried(server, Origin=origin) == (403, {"error": "this page answers no other page"})
+    assert tried(server, Origin=origin) == (403, {"error": "requests from other pages are not answered"})
     assert ask(server, "/sections.json", Origin=origin)[0] == 403
-    assert server.desk is not None
-    assert server.desk._trial is None
+    assert server.trials is not None
+    assert server.trials._trial is None
 
 
 def test_only_this_computer_is_served_unless_it_is_asked_for(run: Path) -> None:
@@ -176,21 +176,21 @@ def test_an_image_is_tried_and_nothing_of_it_is_written(server: PageServer, run:
     assert sorted(run.rglob("*")) == before
 
 
-def test_one_image_at_a_time_and_it_can_be_cancelled(server: PageServer, desk: Desk) -> None:
+def test_one_image_at_a_time_and_it_can_be_cancelled(server: PageServer, trials: Trials) -> None:
     gate = threading.Event()
 
     def held(x: torch.Tensor) -> torch.Tensor:
         gate.wait(30)
         return x.square().flatten(1).sum(1)
 
-    desk._defence = defence(energy=held)
+    trials._defence = defence(energy=held)
     _, found = tried(server)
     status, refused = tried(server)
-    assert (status, refused["error"]) == (409, "another image is being tried; wait for it or cancel it")
+    assert (status, refused["error"]) == (409, "another trial is running; wait for it or cancel it")
     assert ask(server, f"/{found['address']}/cancel", method="POST", body=b"")[0] == 200
     gate.set()
-    assert desk._trial is not None
-    desk._trial.thread.join(30)
+    assert trials._trial is not None
+    trials._trial.thread.join(30)
     assert ask(server, f"/{found['address']}")[1]["said"] == "Cancelled."
     assert ask(server, "/trial/0000")[0] == 404
 
@@ -205,9 +205,9 @@ def test_without_a_classifier_nothing_can_be_tried(run: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (WISH.replace("radius=8", "radius=999"), "radius is a whole number from 0 to 64"),
-        ("", "radius is a whole number from 0 to 64"),
-        ("&".join("abcdefghijklmnopqrstuvwxyz"), "too much is asked for"),
+        (WISH.replace("radius=8", "radius=999"), "radius must be a whole number from 0 to 64"),
+        ("", "radius must be a whole number from 0 to 64"),
+        ("&".join("abcdefghijklmnopqrstuvwxyz"), "the query has too many fields"),
     ],
 )
 def test_senseless_wishes_get_a_line(server: PageServer, query: str, said: str) -> None:
@@ -220,7 +220,7 @@ def test_broken_and_large_uploads_get_a_line(server: PageServer) -> None:
         return status, found["error"]
 
     assert sent(b"broken") == (400, "this file cannot be read as a PNG image; it may be damaged")
-    assert sent(b"<svg/>", "image/svg+xml") == (400, "only PNG, JPEG, WEBP, BMP images can be read here")
+    assert sent(b"<svg/>", "image/svg+xml") == (400, "the image must be one of PNG, JPEG, WEBP, BMP")
     assert sent(bytes(LARGEST + 1)) == (413, "the file is larger than 8 MB")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import small_digits
 
-from ebmlife.report import facts, training
+from ebmlife.report import summary, training
 
 
 def log(n: int, **columns: Any) -> list[dict[str, Any]]:
@@ -37,25 +37,25 @@ def test_the_auto_correlation_of_lag_0_is_1() -> None:
 
 def test_image_steps_are_the_batch_times_the_steps_of_every_update() -> None:
     recipe = small_digits(langevin__steps="3, 5 @ 4", batch="8")
-    assert facts.image_steps(recipe, 6) == 8 * (4 * 3 + 2 * 5)
+    assert summary.image_steps(recipe, 6) == 8 * (4 * 3 + 2 * 5)
     fields = {"chains__kind": "maturing", "chains__size": "20", "chains__burn_in_size": "20"}
-    assert facts.image_steps(small_digits(**fields), 6) == 2 * 8 * 6 * 3  # the burn-in bank walks as well
-    assert facts.image_steps(small_digits(**fields, chains__burn_in_steps="1"), 6) == 8 * 6 * (3 + 1)
+    assert summary.image_steps(small_digits(**fields), 6) == 2 * 8 * 6 * 3  # the burn-in bank walks as well
+    assert summary.image_steps(small_digits(**fields, chains__burn_in_steps="1"), 6) == 8 * 6 * (3 + 1)
 
 
 def test_time_is_the_sum_over_updates() -> None:
-    assert facts.seconds([{"updates_per_second": 2.0}, {"updates_per_second": 4.0}, {}]) == 0.75
+    assert summary.seconds([{"updates_per_second": 2.0}, {"updates_per_second": 4.0}, {}]) == 0.75
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"), [(5.4, "5 s"), (89, "89 s"), (91, "2 min"), (5000, "83 min"), (5400, "1.5 h")]
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert facts.duration(seconds) == said
+    assert summary.duration(seconds) == said
 
 
 def test_a_recipe_in_rows_has_schedules_in_words() -> None:
-    rows = dict(facts.rows(small_digits(langevin__steps="3, 5 @ 4")))
+    rows = dict(summary.rows(small_digits(langevin__steps="3, 5 @ 4")))
     assert rows["langevin.steps"] == "3 from update 0, 5 from update 4"
     assert rows["tau"] == "none"
     assert rows["chains.size"] == "20"

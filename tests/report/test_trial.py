@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from ebmlife.defense import DefendedClassifier
 from ebmlife.report import trial
 from ebmlife.report.trial import Defence, Trial
-from ebmlife.report.uploads import Wish
+from ebmlife.report.uploads import TrialSettings
 
-WISH = Wish(radius=8, steps=3, langevin=20, attacker="bpda")
+WISH = TrialSettings(radius=8, steps=3, langevin=20, attacker="bpda")
 
 
 class Brightness(nn.Module):
@@ -61,7 +61,7 @@ def test_a_trial_ends_with_all_three_images_and_what_was_seen_in_them() -> None:
 
 
 def test_without_a_radius_the_image_is_only_purified() -> None:
-    state = finished(Trial(defence(), torch.full((1, 4, 4), -0.9), Wish(0, 3, 20, "bpda")))
+    state = finished(Trial(defence(), torch.full((1, 4, 4), -0.9), TrialSettings(0, 3, 20, "bpda")))
     assert state["attacked"]["image"] == state["natural"]["image"]
     assert state["natural"]["said"][0]["name"] == "dark"
     assert "still sees" in state["said"] or "is fooled" in state["said"]
@@ -72,7 +72,7 @@ def test_a_trial_can_be_cancelled_in_the_middle_of_a_walk() -> None:
         time.sleep(0.002)
         return bowl(x)
 
-    it = Trial(defence(energy=slow), torch.zeros(1, 4, 4), Wish(8, 100, 5000, "bpda"))
+    it = Trial(defence(energy=slow), torch.zeros(1, 4, 4), TrialSettings(8, 100, 5000, "bpda"))
     assert not it.over
     it.cancel()
     state = finished(it)

@@ -3,8 +3,7 @@
     for death in kill_points(lambda n: ["train", "toy-mixture", "--out", str(folder / str(n))], within=folder):
         ...  # the process died before its operation number `death.operation`; look at what it left, and resume
 
-Python's own audit events tell of most operations. Those that have none (fsync, safetensors' writing, the exchange of
-two names) are wrapped. Processes are forked from one that has imported PyTorch already, so that each takes a moment.
+Processes are forked from one that has imported PyTorch already, so that each takes a moment.
 """
 
 import contextlib
@@ -12,7 +11,6 @@ import io
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,10 +19,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from torture.operations import watch_operations
+
 DEATH = 9  # exit code, as after SIGKILL
 _PATIENCE = 300  # seconds, after which something hangs
-_NAMES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "fcntl.flock"}
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
     ["ebmlife.cli", "torch.utils.tensorboard", "torch._dynamo", "sklearn.datasets", "matplotlib.backends.backend_agg"]
@@ -43,11 +41,11 @@ class Ended:
 
 
 def kill_points(command: Callable[[int], Sequence[str]], *, within: Path, step: int = 1) -> Iterator[Ended]:
-    """Runs `ebmlife *command(n)`, n = 0, step, 2 step, ..., which dies before its n-th operation on files in `within`.
+    """Runs `ebmlife *command(n)`, n = 1, 1 + step, ..., which dies before its n-th operation on files in `within`.
 
     Yields each death; ends with the first n that the command outlives, which must then end with code 0.
     """
-    for n in count(0, step):
+    for n in count(1, step):
         ended = ebmlife(command(n), within=within, die_at=n)
         if ended.code != DEATH:
             assert ended.code == 0, f"{command(n)} ended with {ended.code}: {ended.err}"
@@ -55,12 +53,10 @@ def kill_points(command: Callable[[int], Sequence[str]], *, within: Path, step: 
         yield ended
 
 
-def ebmlife(
-    words: Sequence[str], *, within: Path = Path("/"), die_at: int | None = None, interrupt_at: int | None = None
-) -> Ended:
-    """`ebmlife *words` in a process of its own: it dies, or gets SIGINT twice, before an operation inside `within`."""
+def ebmlife(words: Sequence[str], *, within: Path = Path("/"), die_at: int | None = None) -> Ended:
+    """`ebmlife *words` in a process of its own, which dies before an operation inside `within`."""
     end, other = _SERVER.Pipe(duplex=False)
-    process = _SERVER.Process(target=_child, args=(other, list(words), str(within), die_at, interrupt_at))
+    process = _SERVER.Process(target=_child, args=(other, list(words), str(within), die_at))
     process.start()
     other.close()
     said: dict[str, Any] = {}
@@ -75,7 +71,7 @@ def ebmlife(
     return Ended(process.exitcode, **said)
 
 
-def _child(end: Connection, words: list[str], within: str, die_at: int | None, interrupt_at: int | None) -> None:
+def _child(end: Connection, words: list[str], within: str, die_at: int | None) -> None:
     import torch
 
     from ebmlife.cli import main
@@ -87,11 +83,8 @@ def _child(end: Connection, words: list[str], within: str, die_at: int | None, i
         if number == die_at:
             end.send_bytes(pickle.dumps({"out": out.getvalue(), "operation": number, "what": what}))
             os._exit(DEATH)
-        if number == interrupt_at:
-            for _ in range(2):  # the first asks for a stop, the second means it
-                signal.raise_signal(signal.SIGINT)
 
-    _watch(Path(within).resolve(), reached)
+    watch_operations(reached, within=Path(within).resolve())
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = main(words)
@@ -103,38 +96,3 @@ def _child(end: Connection, words: list[str], within: str, die_at: int | None, i
     end.send_bytes(pickle.dumps({"out": out.getvalue(), "err": err.getvalue()}))
     sys.stdout.flush()
     os._exit(code)
-
-
-def _watch(within: Path, reached: Callable[[int, str], None]) -> None:
-    """Calls `reached(number, what)` before each operation that changes files inside `within`."""
-    import safetensors.torch
-
-    from ebmlife.storage import atomic
-
-    number = count()
-
-    def operation(name: str, place: Any) -> None:
-        with contextlib.suppress(TypeError, OSError, ValueError):
-            path = Path(f"/proc/self/fd/{place}").readlink() if isinstance(place, int) else Path(os.fsdecode(place))
-            if path.absolute().is_relative_to(within):
-                reached(next(number), f"{name} {path}")
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES:
-            operation("open", arguments[0])
-        elif event in _NAMES:
-            operation(event, arguments[0].fileno() if hasattr(arguments[0], "fileno") else arguments[0])
-
-    def before(module: Any, name: str, argument: int) -> None:
-        original = getattr(module, name)
-
-        def wrapped(*arguments: Any, **options: Any) -> Any:
-            operation(name, arguments[argument])
-            return original(*arguments, **options)
-
-        setattr(module, name, wrapped)
-
-    before(os, "fsync", 0)
-    before(atomic, "_exchange", 0)
-    before(safetensors.torch, "serialize_file", 1)
-    sys.addaudithook(hook)

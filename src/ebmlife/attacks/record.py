@@ -14,7 +14,7 @@ from torch import Tensor
 from ebmlife.attacks.tally import NONE, Share, Tally
 from ebmlife.defense.defended import DefendedClassifier
 from ebmlife.errors import BadInput
-from ebmlife.plots import pictures
+from ebmlife.plots import charts
 from ebmlife.storage import checkpoint, contents, regular
 from ebmlife.storage.atomic import atomic_write
 
@@ -227,7 +227,7 @@ def plot_steps(records: dict[str, Record]) -> Image.Image:
         records: The records by the names of their lines.
     """
     lines = {name: {j: share.value for j, share in record.by_step().items()} for name, record in records.items()}
-    return pictures.curves(lines, title=_title(list(records.values())), x="attack step", y="verified accuracy")
+    return charts.curves(lines, title=_title(list(records.values())), x="attack step", y="verified accuracy")
 
 
 def plot_langevin_steps(records: Sequence[Record]) -> Image.Image | None:
@@ -247,7 +247,7 @@ def plot_langevin_steps(records: Sequence[Record]) -> Image.Image | None:
         lines.setdefault(record.settings["gradient"], {})[k] = record.verified.value
     if len(lines["natural"]) < 2:
         return None
-    return pictures.curves(lines, title=_title(records), x="Langevin steps", y="accuracy")
+    return charts.curves(lines, title=_title(records), x="Langevin steps", y="accuracy")
 
 
 def _title(records: Sequence[Record]) -> str:

@@ -1,4 +1,4 @@
-"""Ratios in one run: all contestants of a case in turns, for several rounds; medians of ratios within a round."""
+"""Measures the speed of all contestants of a case in turns, as ratios to the plain loop within each round."""
 
 import statistics
 import time
@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ebmlife.bench.rivals import OURS, PLAIN, TEMPERATURE, Case, Contestant, update_contestants, walk_of
+from ebmlife.bench.cases import OURS, PLAIN, TEMPERATURE, Case, Contestant, update_contestants, walk_of
 from ebmlife.sampling.fast import has_bf16, prepare
 
 
@@ -16,10 +16,10 @@ from ebmlife.sampling.fast import has_bf16, prepare
 class Measured:
     contestant: str
     ratio: float  # to the plain loop, median over rounds
-    low: float  # the smallest and the largest of the rounds
+    low: float  # the smallest and the largest ratio of all rounds
     high: float
-    share_of_limit: float | None  # of the machine's f32 matrix product, counting the operations of the folded network
-    share_of_bf16: float | None  # and of its bf16 one, emulated where the hardware has none
+    share_of_limit: float | None  # share of the machine's f32 matrix product, by operations of the folded network
+    share_of_bf16: float | None  # the same for bf16, which is emulated where the hardware lacks it
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,17 @@ class Result:
 
 
 def flops(case: Case) -> int:
-    """Operations of one gradient of one image, as the folded network has them: a backward pass to x costs as much as
-    the forward pass."""
+    """Returns the operations of one gradient of one image, for the folded network.
+
+    The backward pass to x costs as much as the forward pass.
+    """
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         case.net()(case.start()[:1])
     return 2 * int(counter.get_total_flops())
 
 
 def matrix_rate(dtype: torch.dtype = torch.float32) -> float:
-    """Operations a second of a large matrix product; a smaller one where it would be emulated, and slow."""
+    """Returns the operations per second of a large matrix product, or of a smaller one where it is emulated."""
     size = 1536 if dtype is torch.float32 or has_bf16(torch.device("cpu")) else 512
     a, b = torch.randn(2, size, size).to(dtype)
     return 2 * size**3 / min(_seconds(lambda _: a @ b, 1) for _ in range(4))
@@ -51,9 +53,21 @@ def measure(
     rounds: int,
     seconds: float,
     fewest: int = 1,
-    operations: int | None = None,  # of one step of one image; None: they are not counted
+    operations: int | None = None,
 ) -> Result:
-    """All contestants in turns, each for about so many seconds, but at least `fewest` steps."""
+    """Measures all contestants in turns.
+
+    Args:
+        case: The case.
+        walks: The contestants by name.
+        rounds: Number of rounds.
+        seconds: About how long each contestant runs in a round.
+        fewest: The smallest number of steps of a contestant in a round.
+        operations: Operations of one step of one image, if they are known.
+
+    Returns:
+        The ratios to the plain loop.
+    """
     steps = {name: _steps_for(walk, seconds, fewest) for name, walk in walks.items()}
     rates: dict[str, list[float]] = {name: [] for name in walks}
     limits: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
@@ -85,13 +99,14 @@ def _seconds(walk: Contestant, steps: int) -> float:
     return time.perf_counter() - begin
 
 
-Growth = dict[str, dict[int, float]]  # cost relative to the first, over what grows
+Growth = dict[str, dict[int, float]]  # relative cost by value, for each quantity that grows
 
 
 def growth(case: Case) -> Growth:
-    """Cost relative to the smallest, as steps, batch, width, size and bank grow; 1, 2, 4, 8 is linear in steps.
+    """Returns the cost relative to the smallest value as steps, batch, width, size and bank grow.
 
-    Operations grow with the square of the width and of the size; the cost of an update hardly with the bank.
+    The cost is expected to be linear in steps and batch and quadratic in width and size. That of an update should
+    hardly depend on the bank.
     """
 
     def walk(*, steps: int = 20, batch: int = case.batch, width: int = case.width, size: int = case.size) -> float:

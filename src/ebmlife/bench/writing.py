@@ -1,4 +1,4 @@
-"""What was measured as a table, a record and a plot."""
+"""Writes the results of the benchmark as a table, a record and a plot."""
 
 import json
 import platform
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ebmlife.bench.measuring import Growth, Result, matrix_rate
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.sampling.fast import has_bf16
 from ebmlife.storage.atomic import atomic_write
 
@@ -19,7 +19,7 @@ _COLUMNS = ("case", "batch", "contestant", "x plain", "rounds", "of f32", "of bf
 
 
 def rows(results: list[Result]) -> Iterator[list[str]]:
-    """Of the table, the fastest of a case first."""
+    """Yields the rows of the table, with the fastest contestant of a case first."""
     for result in results:
         for entry in sorted(result.measured, key=lambda entry: -entry.ratio):
             yield [
@@ -34,6 +34,7 @@ def rows(results: list[Result]) -> Iterator[list[str]]:
 
 
 def show(console: Console, results: list[Result], grown: Growth) -> None:
+    """Prints the table and the growth of the cost."""
     table = Table(*_COLUMNS)
     for row in rows(results):
         table.add_row(*row)
@@ -43,7 +44,7 @@ def show(console: Console, results: list[Result], grown: Growth) -> None:
 
 
 def write(folder: Path, results: list[Result], grown: Growth) -> list[Path]:
-    """bench.json, bench.md and bench.png."""
+    """Writes bench.json, bench.md and bench.png, and returns their paths."""
     machine = {
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
@@ -59,7 +60,7 @@ def write(folder: Path, results: list[Result], grown: Growth) -> list[Path]:
     with atomic_write(files[1]) as unfinished:
         unfinished.write_text(_markdown(machine, results, grown))
     ratios = {r.case.name: {m.contestant: m.ratio for m in r.measured} for r in results}
-    pictures.save(files[2], pictures.bars(ratios, title="image-steps a second, relative to the plain PyTorch loop"))
+    pictures.save(files[2], charts.bars(ratios, title="image-steps per second, relative to the plain PyTorch loop"))
     return files
 
 

@@ -1,4 +1,4 @@
-"""The command line. Mistakes become one line and exit code 2; `--debug` shows the traceback instead."""
+"""The command line. User errors become one line and exit code 2; `--debug` shows the traceback instead."""
 
 import argparse
 import errno
@@ -20,7 +20,7 @@ from ebmlife.cli import (
     streams,
     training,
 )
-from ebmlife.cli.parsing import Parser, adder, changed_fields, trusted, unknown
+from ebmlife.cli.parsing import Command, Parser, changed_fields, trusted, unknown
 from ebmlife.distributed import SINGLE_PROCESS, Ranks, join
 from ebmlife.errors import BadInput, Diverged, Lost, nearest, shown
 from ebmlife.storage.atomic import without_temporary_names
@@ -41,13 +41,20 @@ _GROUPS = (
 )  # in the order of `ebmlife --help`
 
 
-_FAILURES = {BadInput: ("error", 2), OSError: ("error", 2), Diverged: ("diverged", 1), Lost: ("a rank is gone", 1)}
+_FAILURES = {BadInput: ("error", 2), OSError: ("error", 2), Diverged: ("diverged", 1), Lost: ("lost a rank", 1)}
 
 
 @handled
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code: 0, or 1 and 2 for the failures above, 130 after Ctrl-C, 141 where the
-    reader of its output has left."""
+    """Runs a command and returns its exit code.
+
+    Args:
+        arguments: The words after `ebmlife`; by default those of the process.
+
+    Returns:
+        0 on success, 1 after a divergence or the loss of a rank, 2 after a user error, 130 after Ctrl-C, and 141 if the
+        reader of the output is gone, as in `ebmlife recipes | head -1`.
+    """
     streams.open_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -72,7 +79,7 @@ def _run(words: list[str], *, debug: bool) -> int:
             raise
         kind, code = next(value for failure, value in _FAILURES.items() if isinstance(error, failure))
         line = _one_line(error)
-        if ranks.is_first_to_say(kind if isinstance(error, Lost) else line):  # all ranks may have the same to say
+        if ranks.is_first_to_say(kind if isinstance(error, Lost) else line):  # all ranks may fail in the same way
             streams.say(f"ebmlife: {kind}: {line}")
         return code
     except KeyboardInterrupt:
@@ -81,10 +88,10 @@ def _run(words: list[str], *, debug: bool) -> int:
 
 
 def _printed(words: list[str], ranks: Ranks) -> int:
-    """Runs the command. What it printed leaves the buffer here, where a full device can still be said."""
+    """Runs the command and flushes what it printed, so that a full device is reported like other errors."""
     try:
         code = _dispatch(words, ranks)
-    except SystemExit:  # of --help and --version
+    except SystemExit:  # from --help and --version
         streams.flush()
         raise
     streams.flush()
@@ -100,9 +107,9 @@ def _one_line(error: Exception) -> str:
 def _dispatch(words: list[str], ranks: Ranks) -> int:
     with ranks.raise_on_all():
         options, rest = _parser().parse_known_args(words)
-        if (strange := unknown(rest, options.takes_fields)) is not None:
+        if (word := unknown(rest, options.takes_fields)) is not None:
             known = ["--help", *(f"--{name.replace('_', '-')}" for name in vars(options) if name not in _NOT_OPTIONS)]
-            raise BadInput(f"unknown argument {strange!r}{nearest(strange, known)}")
+            raise BadInput(f"unknown argument {word!r}{nearest(word, known)}")
         changes = changed_fields(rest)
         options.trust = trusted(options, changes)
         limits.check(options)
@@ -119,11 +126,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="ebmlife",
         allow_abbrev=False,
-        description="Energy-based models of images, for every length of Langevin chain.",
-        epilog="--debug, anywhere, shows the traceback of an error.",
+        description="Train, sample and evaluate energy-based models of images, for every length of Langevin chain.",
+        epilog="Add --debug to any command to see the traceback of an error.",
     )
     parser.add_argument("--version", action="version", version=f"ebmlife {__version__}")
-    command = adder(parser.add_subparsers(dest="command", required=True, parser_class=Parser, metavar="COMMAND"))
+    command = Command(parser)
     for group in _GROUPS:
         group.register(command)
     return parser

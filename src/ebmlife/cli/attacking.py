@@ -1,14 +1,12 @@
 """`ebmlife attack`."""
 
 import argparse
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from torch import Tensor, nn
 
 from ebmlife import attacks
@@ -24,6 +22,7 @@ from ebmlife.defense.gradients import MODES, Smooth, Transfer, attacked_through
 from ebmlife.distributed import Ranks
 from ebmlife.errors import shown
 from ebmlife.runs.evaluated import Images
+from ebmlife.runs.progress import ProgressDisplay
 
 
 def register(command: Command) -> None:
@@ -170,13 +169,17 @@ def _prepare(options: argparse.Namespace, changes: dict[str, str]) -> _Prepared:
 
 
 def _run(name: str, attack: Attack, ranks: Ranks) -> attacks.Record:
-    with _Bar(name, quiet=not ranks.first) as bar:
-        return attack.run(watch=bar, ranks=ranks)
+    with ProgressDisplay(name, quiet=not ranks.first) as display:
+        return attack.run(watch=partial(_advance, display), ranks=ranks)
+
+
+def _advance(display: ProgressDisplay, progress: attacks.Progress) -> None:
+    display.advance(progress.done, 1.0, f"{progress.standing.right} of {progress.standing.of} images unbroken")
 
 
 def _check_masking(prepared: _Prepared, ranks: Ranks) -> None:
     name, out = prepared.checked, prepared.out
-    with _Bar("masking", quiet=not ranks.first) as bar:
+    with ProgressDisplay("masking", quiet=not ranks.first) as display:
         checks = attacks.check_masking(
             prepared.defenses[name],
             prepared.x,
@@ -185,7 +188,7 @@ def _check_masking(prepared: _Prepared, ranks: Ranks) -> None:
             folder=masking.place(out, name),
             attacked=out / name,
             evaluated_on=prepared.chosen.about,
-            watch=bar,
+            watch=partial(_advance, display),
             ranks=ranks,
         )
     with ranks.raise_on_all():
@@ -201,28 +204,3 @@ def _show(prepared: _Prepared, records: dict[str, attacks.Record], *, seed: int)
     attack_results.write_examples(records[name], prepared.defenses[name], prepared.x, seed=seed, folder=out / name)
     print(f"attacked: {len(prepared.x)} of {shown(prepared.chosen)}")
     print(f"records and plots: {shown(out)}")
-
-
-class _Bar:
-    """How far an attack is: a bar with the time left; plain lines where there is no terminal. Of several ranks, the
-    first one's share stands for all."""
-
-    def __init__(self, name: str, *, quiet: bool) -> None:
-        self._name, self._console, self._spoke = name, Console(stderr=True, quiet=quiet), time.monotonic()
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
-        self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
-        self._task = self._progress.add_task(name, total=1.0, said="")
-
-    def __call__(self, progress: attacks.Progress) -> None:
-        said = f"{progress.standing.right} of {progress.standing.of} stand, about {progress.seconds_left:.0f} s left"
-        self._progress.update(self._task, completed=progress.done, said=said)
-        if not self._console.is_terminal and time.monotonic() - self._spoke > 10:
-            self._spoke = time.monotonic()
-            self._console.print(f"{self._name}: {progress.done:.0%}, {said}")
-
-    def __enter__(self) -> "_Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()

@@ -1,4 +1,4 @@
-"""`ebmlife demo`: the three lengths of chain on the embedded digits, on one picture and on a page."""
+"""`ebmlife demo`: shortrun, midrun and longrun models of the embedded digits, in one picture and one report."""
 
 import shutil
 from collections.abc import Callable
@@ -26,21 +26,22 @@ from ebmlife.runs.run import Outcome
 from ebmlife.storage import checkpoint
 
 SAMPLES = 100
-STEPS = 10_000  # Langevin steps of the chains that grow old: seconds, and enough to see shortrun ones spoil
-LOADED = "digits-longrun"  # of the zoo: its own training takes longer than all of the demo
+STEPS = 10_000  # Langevin steps of the long chains: seconds, and enough to see shortrun samples degrade
+LOADED = "digits-longrun"  # from the zoo: its training takes longer than the whole demo
 
 
 def demo(folder: Path, console: Console) -> Outcome:
+    """Trains two models, loads a third, and compares their chains in `folder`."""
     shortrun, midrun = (as_ebm(build.resolve(recipes.get(name))) for name in ("digits-shortrun", "digits-midrun"))
     folder = _free(folder)
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)  # as it is: paths are no markup
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)  # paths are not markup
     say(
-        "What will happen, in about five minutes on two cores:\n"
-        f"1. Shortrun, trained here: an energy and a generator learn 1,797 real digits together\n   {_work(shortrun)}\n"
-        f"2. {SAMPLES} new digits are sampled from them.\n"
-        f"3. Midrun, trained here: an energy learns from chains that begin at digits\n   {_work(midrun)}\n"
-        f"4. Longrun, loaded: zoo:{LOADED} with its prior comes with the package.\n"
-        f"5. The chains of all three grow old for {STEPS:,} steps, on one picture and on a page.\n"
+        "This demo takes about five minutes on two cores:\n"
+        f"1. Train a shortrun model: an energy and a generator learn 1,797 real digits together\n   {_work(shortrun)}\n"
+        f"2. Sample {SAMPLES} new digits from it.\n"
+        f"3. Train a midrun model: an energy learns from chains that start at real digits\n   {_work(midrun)}\n"
+        f"4. Load a longrun model and its prior, zoo:{LOADED}, which come with the package.\n"
+        f"5. Run chains of {STEPS:,} Langevin steps on all three, and write one picture and one report.\n"
     )
     outcome = run.begin(shortrun, folder / "shortrun", console=console)
     if not outcome.finished:
@@ -50,9 +51,9 @@ def demo(folder: Path, console: Console) -> Outcome:
     if not middle.finished:
         return middle
     shutil.copytree(zoo.folder(LOADED), folder / "longrun")
-    _grow_old({name: folder / name for name in ("shortrun", "midrun", "longrun")}, folder, say)
+    _compare({name: folder / name for name in ("shortrun", "midrun", "longrun")}, folder, say)
     say(f"More samples: ebmlife sample {outcome.folder} --n 400 --out more.png")
-    say(f"Open this page in a browser: {(folder / 'report.html').absolute()}")
+    say(f"Open the report in a browser: {(folder / 'report.html').absolute()}")
     return outcome
 
 
@@ -63,19 +64,19 @@ def _work(recipe: EBMRecipe) -> str:
     )
 
 
-def _grow_old(runs: dict[str, Path], folder: Path, say: Callable[[str], None]) -> None:
-    """Three lives: a curve and a strip each on one picture, and all of it on the page."""
+def _compare(runs: dict[str, Path], folder: Path, say: Callable[[str], None]) -> None:
+    """Runs long chains on all models, draws their curves and strips in one picture, and writes the report."""
     try:
         for path in runs.values():
             prepare(path, steps=STEPS)
-    except BadInput as error:  # without the packages of the exam there is still a page
-        say(f"No chains grow old on the page: {error}")
+    except BadInput as error:  # the report does not need the packages of the exam
+        say(f"The report has no long chains: {error}")
     else:
         lives = {name: life.cycle for name, path in runs.items() if (life := read_life(path)) is not None}
         pictures.save(folder / "life-cycles.png", draw_cycles(lives))
         for name, cycle in lives.items():
             say(f"{name}: stable until step {cycle.stable_until:,} of {STEPS:,}; {cycle.reasons[0]}")
-        say(f"Three lives, their curves and their chains: {folder / 'life-cycles.png'}")
+        say(f"Distances and chains of the three models: {folder / 'life-cycles.png'}")
     write(list(runs.values()), folder / "report.html")
 
 
@@ -84,44 +85,44 @@ def _show(outcome: Outcome, console: Console) -> None:
     model = build.load(folder)
     samples = model.sample(SAMPLES, seed=1)
     output.write(folder / "samples.png", [samples], n=SAMPLES, shape=model.shape)
-    files = Table("made", "where", title="What was made")
+    files = Table("file", "path", title="Files")
     for name, path in (
         ("grid of samples", folder / "samples.png"),
         ("diagnostics", logging.draw_diagnostics(folder)),
         ("checkpoint", checkpoint.path(folder, outcome.update)),
         ("log", folder / "log.jsonl"),
     ):
-        files.add_row(name, Text(shown(path), overflow="fold"))  # Text: a path is no markup
-    console.print(files, _figures(folder, samples))
+        files.add_row(name, Text(shown(path), overflow="fold"))  # Text: a path is not markup
+    console.print(files, _metrics(folder, samples))
 
 
-def _figures(folder: Path, samples: Tensor) -> Table:
+def _metrics(folder: Path, samples: Tensor) -> Table:
     data = digits()
     real = data.take(torch.arange(len(data)))
     last = logging.read_log(folder / "log.jsonl")[-100:]
-    kinds = nearest_kinds(samples, real, data.labels)
-    table = Table("figure", "samples", "data", title=f"Figures of {len(samples)} samples")
+    classes = nearest_classes(samples, real, data.labels)
+    table = Table("metric", "samples", "data", title=f"Metrics of {len(samples)} samples")
     table.add_row("mean pixel", f"{samples.mean():+.3f}", f"{real.mean():+.3f}")
     table.add_row("contrast (standard deviation)", f"{samples.std():.3f}", f"{real.std():.3f}")
-    table.add_row("diversity (mean distance of pairs)", f"{diversity(samples):.2f}", f"{diversity(real):.2f}")
-    table.add_row("kinds of digit, by nearest neighbour", f"{len(set(kinds))} of 10", "10")
-    table.add_row("of each kind, 0 to 9", " ".join(str(kinds.count(k)) for k in range(10)), "")
+    table.add_row("diversity (mean pairwise distance)", f"{diversity(samples):.2f}", f"{diversity(real):.2f}")
+    table.add_row("classes, by nearest neighbor", f"{len(set(classes))} of 10", "10")
+    table.add_row("samples of classes 0 to 9", " ".join(str(classes.count(k)) for k in range(10)), "")
     difference = sum(line["energy_difference"] for line in last) / len(last)
     table.add_row("energy difference, last 100 updates", f"{difference:+.3f}", "")
     return table
 
 
-def nearest_kinds(samples: Tensor, real: Tensor, labels: Tensor | None) -> list[int]:
-    """The label of each sample's nearest real image."""
+def nearest_classes(samples: Tensor, real: Tensor, labels: Tensor | None) -> list[int]:
+    """Returns the label of each sample's nearest real image."""
     assert labels is not None
-    kinds: list[int] = labels[torch.cdist(samples.flatten(1), real.flatten(1)).argmin(1)].tolist()
-    return kinds
+    classes: list[int] = labels[torch.cdist(samples.flatten(1), real.flatten(1)).argmin(1)].tolist()
+    return classes
 
 
 def _free(folder: Path) -> Path:
-    """The folder, or the first of folder-2, folder-3, ... that is free."""
+    """Returns the folder, or the first of folder-2, folder-3, ... that does not exist."""
     folder = folder.absolute() if not folder.name else folder
     if not folder.name:
-        raise BadInput(f"--out {folder} cannot be a run's folder; name a new one")
+        raise BadInput(f"--out {folder} cannot be the folder of a run; name a new one, such as runs/demo")
     candidates = (folder.with_name(f"{folder.name}-{i}") for i in range(2, 1_000_000))
     return folder if not folder.exists() else next(path for path in candidates if not path.exists())

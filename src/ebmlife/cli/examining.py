@@ -1,15 +1,10 @@
 """`ebmlife exam`."""
 
 import argparse
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
-
-from rich.console import Console
-from rich.progress import Progress as Bar
 
 from ebmlife.cli import energies, images
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
@@ -19,9 +14,9 @@ from ebmlife.exam import LifeCycle, life_cycle, record
 from ebmlife.exam.cycle import check
 from ebmlife.exam.subject import FEATURES, STARTS, Subject, find_classifier, find_features, given, is_function, trained
 from ebmlife.runs import locate
+from ebmlife.runs.progress import ProgressDisplay
 from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import Energy
-from ebmlife.sampling.long_run import Progress
 from ebmlife.storage import checkpoint
 from ebmlife.storage.atomic import can_be_made, read_json
 from ebmlife.storage.claims import claimed
@@ -103,7 +98,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     else:
         _say_who_rests(len(subject.x0), options.batch, ranks)
         kept = claimed(out / "exam.json", asked | _said(subject.evaluated_on)) if ranks.first else nullcontext()
-        with signals() as stop, bar(quiet=not ranks.first) as progress, kept:
+        with signals() as stop, ProgressDisplay("Langevin steps", quiet=not ranks.first) as display, kept:
             cycle = life_cycle(
                 subject.energy,
                 subject.x0,
@@ -118,7 +113,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
                 seed=options.seed,
                 batch=options.batch,
                 folder=out,
-                progress=progress,
+                progress=lambda walked: display.advance(walked.step, walked.steps),
                 stopping=lambda: stop.wanted,
                 ranks=ranks,
             )
@@ -210,23 +205,6 @@ def _finished(out: Path, asked: dict[str, Any]) -> bool:
         if not fingerprint.alike(there.get(name, value), value):  # older exams say less
             raise BadInput(f"{out} holds an exam with {name} {there.get(name)}, not {value}; choose another --out")
     return (out / "life-cycle.json").exists()
-
-
-@contextmanager
-def bar(*, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left on a terminal, a line every half minute elsewhere."""
-    console, spoke = Console(stderr=True, quiet=quiet), time.monotonic()
-    with Bar(*Bar.get_default_columns(), console=console, disable=not console.is_terminal) as shown:
-        task = shown.add_task("Langevin steps", total=None)
-
-        def show(progress: Progress) -> None:
-            nonlocal spoke
-            shown.update(task, completed=progress.step, total=progress.steps)
-            if not (quiet or console.is_terminal) and time.monotonic() - spoke > 30:
-                spoke = time.monotonic()
-                print(f"step {progress.step}/{progress.steps}  {progress.seconds_left:.0f} s left", flush=True)
-
-        yield show
 
 
 def _show(cycle: LifeCycle, out: Path) -> None:

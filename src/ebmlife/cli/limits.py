@@ -1,4 +1,4 @@
-"""Numbers that no command can mean, refused before any work; and what is larger than the memory, said in one line."""
+"""Limits of options, checked before any work, and errors of missing memory as one line."""
 
 import argparse
 import math
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ebmlife.errors import BadInput
 from ebmlife.recipes.sections import LARGEST
 
-# What torch and numpy say, as RuntimeError or ValueError, of tensors that cannot be.
+# Parts of the messages with which torch and numpy refuse too large tensors, as RuntimeError or ValueError.
 _NO_ROOM = (
     "can't allocate memory",
     "out of memory",
@@ -23,7 +23,7 @@ _NO_ROOM = (
 
 
 def check(options: argparse.Namespace) -> None:
-    """BadInput for the first number among the options that is not finite, or larger than any use of it."""
+    """Raises BadInput for the first option that is not finite or is too large."""
     for name, value in vars(options).items():
         if name == "seed" and not 0 <= value < 2**63:
             raise BadInput(f"--seed must be at least 0 and below 2**63, got {value}")
@@ -36,7 +36,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def _refuse_undecodable(out: str) -> None:
-    """TensorBoard and others that write to `out` take names of letters only; files that are read may have any."""
+    """Raises BadInput for a name that TensorBoard and other writers cannot encode."""
     try:
         out.encode()
     except UnicodeEncodeError as error:
@@ -44,20 +44,20 @@ def _refuse_undecodable(out: str) -> None:
 
 
 def quiet_decoders() -> None:
-    """Pillow warns of odd tags and sizes with lines of its own code; what it cannot read is said in one of ours."""
+    """Silences the warnings of Pillow; images that it cannot read raise errors of our own."""
     warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 @contextmanager
 def memory() -> Iterator[None]:
-    """Within, what does not fit into the memory, or is nested beyond reading, is a BadInput."""
+    """Turns errors of missing memory and of too deep nesting into BadInput within a `with` block."""
     try:
         yield
     except RecursionError as error:
-        raise BadInput("something that was read is nested too deeply; --debug shows what") from error
+        raise BadInput("a file is nested too deeply to be read; add --debug to see which one") from error
     except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())
-        if isinstance(error, RuntimeError | ValueError) and not any(words in said.lower() for words in _NO_ROOM):
+        message = " ".join(str(error).split())
+        if isinstance(error, RuntimeError | ValueError) and not any(words in message.lower() for words in _NO_ROOM):
             raise
-        advice = "make counts, batches, banks or networks smaller"
-        raise BadInput(f"not enough memory ({said or type(error).__name__}); {advice}") from error
+        advice = "use a smaller count, batch, bank or network"
+        raise BadInput(f"not enough memory ({message or type(error).__name__}); {advice}") from error

@@ -1,4 +1,4 @@
-"""Samples to a file or folder, by the ending of its name, in bounded memory and whole or not at all."""
+"""Writes samples to a file or folder, in the format of its suffix, atomically and in bounded memory."""
 
 import json
 from collections.abc import Iterable
@@ -13,21 +13,29 @@ from ebmlife.errors import BadInput
 from ebmlife.plots import pictures
 from ebmlife.storage.atomic import atomic_write, can_be_made
 
-LARGEST_GRID = 10_000  # images: the one output that must be held whole
+LARGEST_GRID = 10_000  # images: a grid is the only output that is held in memory
 
 
 def write(path: Path, states: Iterable[Tensor], *, n: int, shape: tuple[int, ...]) -> None:
-    """n states, batch by batch: .png a grid, .npy or .safetensors an array (n, *shape), no ending a folder of PNGs."""
+    """Writes states batch by batch.
+
+    Args:
+        path: A .png file gets a grid, .npy and .safetensors files get an array (n, *shape), and a path without a suffix
+            becomes a folder of PNG files.
+        states: Batches of states, n in all.
+        n: The number of states.
+        shape: The shape of one state.
+    """
     check(path, n=n, shape=shape)
     with atomic_write(path) as unfinished:
         _WRITERS[path.suffix](unfinished, states, (n, *shape))
 
 
 def check(path: Path, *, n: int, shape: tuple[int, ...]) -> None:
-    """BadInput for a path to which such states cannot be written."""
+    """Raises BadInput for a path to which such states cannot be written."""
     can_be_made(path.parent)
     if path.suffix not in _WRITERS:
-        raise BadInput(f"--out {path}: the ending must be .png, .npy, .safetensors or none (a folder of images)")
+        raise BadInput(f"--out {path} must end in .png, .npy or .safetensors, or have no suffix (a folder of images)")
     if path.suffix == ".png" and n > LARGEST_GRID:
         raise BadInput(f"--out {path}: a grid holds at most {LARGEST_GRID} images, not {n}; use .npy or a folder")
     if path.suffix == "" and len(shape) != 3:
@@ -35,7 +43,9 @@ def check(path: Path, *, n: int, shape: tuple[int, ...]) -> None:
     if path.is_dir() and (path.suffix or any(path.iterdir())):
         raise BadInput(f"--out {path} is a folder that exists already; choose another name")
     if path.suffix == "" and path.is_file():
-        raise BadInput(f"--out {path} is a file, and without an ending images go to a folder; choose another name")
+        raise BadInput(
+            f"--out {path} is a file, and a path without a suffix is a folder of images; choose another name"
+        )
 
 
 def _grid(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> None:
@@ -50,7 +60,7 @@ def _npy(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> None:
 
 
 def _safetensors(path: Path, states: Iterable[Tensor], shape: tuple[int, ...]) -> None:
-    """By hand, as the library writes only what is in memory: header length, header, data."""
+    """Writes header length, header and data by hand, because the library writes only tensors in memory."""
     size = 4 * int(np.prod(shape))
     header = json.dumps({"images": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}).encode()
     header += b" " * (-len(header) % 8)

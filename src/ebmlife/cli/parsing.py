@@ -1,17 +1,17 @@
-"""How commands are declared: each module of this package has a function `register` that adds its own."""
+"""Declaration of commands. Each module with commands has a function `register` that adds them."""
 
 import argparse
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from ebmlife.errors import BadInput
 from ebmlife.recipes.sections import LARGEST
 from ebmlife.runs.user_code import Trust, is_import_path
 
 Run = Callable[[argparse.Namespace, dict[str, str]], int]  # options, changed fields of the recipe -> exit code
-_TRUST = "a function that the loaded model may call as its generator; may be repeated"
-_FIELDS = "any field of the recipe can follow, such as --langevin.steps 50; `ebmlife show NAME` lists them"
+_TRUST = "A function that the loaded model may call as its generator; can be repeated."
+_FIELDS = "Any field of the recipe can follow, such as --langevin.steps 50; `ebmlife show NAME` lists them."
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,18 +19,16 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(f"{message}; see {self.prog} --help")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Of --help and --version. argparse's own drops the error of a device that takes no more."""
+        """Prints --help and --version. argparse's own version ignores errors, such as those of a full device."""
         if message:
             (file or sys.stderr).write(message)
 
 
-class Command(Protocol):
-    """Declares a command and gives its parser, for its arguments.
+class Command:
+    """Declares commands: `command(name, run, about)` adds one and returns its parser."""
 
-    `fields`: recipe fields may follow, all of them (True) or those of one section (its name); `shared`: all ranks of
-    torchrun take part, as `options.ranks`, not the first one alone; `loads`: a model or a run is loaded, and what
-    --trust-code allows it to call is `options.trust`.
-    """
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser, metavar="COMMAND")
 
     def __call__(
         self,
@@ -41,31 +39,31 @@ class Command(Protocol):
         fields: bool | str = False,
         shared: bool = False,
         loads: bool = True,
-    ) -> argparse.ArgumentParser: ...
-
-
-def adder(commands: "argparse._SubParsersAction[Parser]") -> Command:
-    def command(
-        name: str,
-        run: Run,
-        about: str,
-        *,
-        fields: bool | str = False,
-        shared: bool = False,
-        loads: bool = True,
     ) -> argparse.ArgumentParser:
+        """Adds a command.
+
+        Args:
+            name: The word after `ebmlife`.
+            run: The function that runs the command.
+            about: What the command does, such as "draw samples from a model".
+            fields: Which recipe fields may follow: all of them (True), or those of one section (its name).
+            shared: Whether all ranks of torchrun take part, as `options.ranks`, and not only the first one.
+            loads: Whether a model or a run is loaded; `options.trust` is what --trust-code allows it to call.
+
+        Returns:
+            The parser of the command, for its arguments.
+        """
         epilog = _FIELDS if fields is True else None
-        added = commands.add_parser(name, help=about, description=about, epilog=epilog, allow_abbrev=False)
+        sentence = f"{about[0].upper()}{about[1:]}."
+        added = self._commands.add_parser(name, help=about, description=sentence, epilog=epilog, allow_abbrev=False)
         added.set_defaults(run=run, takes_fields=fields, shared=shared, trust_code=[])
         if loads:
             added.add_argument("--trust-code", action="append", metavar="MODULE:FUNCTION", help=_TRUST)
         return added
 
-    return command
-
 
 def changed_fields(rest: list[str]) -> dict[str, str]:
-    """['--a.b', '1', '--c=2', '--d'] -> {'a.b': '1', 'c': '2', 'd': 'true'}."""
+    """Parses fields of the recipe: ['--a.b', '1', '--c=2', '--d'] -> {'a.b': '1', 'c': '2', 'd': 'true'}."""
     changes: dict[str, str] = {}
     words = list(rest)
     while words:
@@ -79,18 +77,19 @@ def changed_fields(rest: list[str]) -> dict[str, str]:
 
 
 def add_weights_options(parser: argparse.ArgumentParser, *, also: str = "") -> None:
-    """--raw, and --as-authors, which implies it; `raw_weights` is what they come to."""
-    parser.add_argument("--raw", action="store_true", help="the raw weights instead of their moving average")
-    about = f"as the code of the paper's authors does it: --raw{also}; see docs/paper.md"
+    """Adds --raw, and --as-authors, which implies it. `raw_weights` combines them."""
+    parser.add_argument("--raw", action="store_true", help="Use the raw weights instead of their moving average.")
+    about = f"Use the settings of the authors' code: --raw{also}; see docs/paper.md."
     parser.add_argument("--as-authors", action="store_true", help=about)
 
 
 def raw_weights(options: argparse.Namespace) -> bool:
+    """Whether raw weights were asked for."""
     return bool(options.raw or options.as_authors)
 
 
 def unknown(rest: list[str], fields: bool | str) -> str | None:
-    """The first of the words that is neither a field which the command takes nor the value of one."""
+    """Returns the first word that is neither a field which the command takes nor the value of one."""
     if fields is True or not rest:
         return None
     names = [word for word in rest if word.startswith("--")] if fields else []
@@ -99,11 +98,12 @@ def unknown(rest: list[str], fields: bool | str) -> str | None:
 
 
 def trusted(options: argparse.Namespace, changes: dict[str, str]) -> Trust:
-    """The functions whose names were typed, with --trust-code or as a field of the recipe."""
+    """Returns the functions that the user named, with --trust-code or as a field of the recipe."""
     return Trust.of([*options.trust_code, *filter(is_import_path, changes.values())])
 
 
 def counts(text: str, option: str = "--steps") -> list[int]:
+    """Parses whole numbers with commas between them."""
     try:
         numbers = [int(word) for word in text.split(",")]
     except ValueError as error:

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from ebmlife.cli import images, output
@@ -16,34 +14,49 @@ from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weight
 from ebmlife.distributed import Ranks
 from ebmlife.errors import shown
 from ebmlife.exam import score_samples
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.runs import build, locate, scores
 from ebmlife.runs.evaluated import Images, choose
 from ebmlife.runs.model import Model
+from ebmlife.runs.progress import ProgressDisplay
 from ebmlife.storage import checkpoint
 
 
 def register(command: Command) -> None:
-    sample = command("sample", _sample, "draw samples from a run", shared=True)
-    sample.add_argument("folder", type=Path, help="of a run, or zoo:NAME, or hf:user/model")
-    sample.add_argument("--n", type=int, default=64, help="how many (default: %(default)s)")
-    sample.add_argument("--steps", type=int, help="Langevin steps; default: the recipe's sampling_steps")
-    sample.add_argument("--out", type=Path, required=True, help=".png, .npy, .safetensors, or a folder for images")
-    sample.add_argument("--seed", type=int, default=0)
-    sample.add_argument("--update", type=int, help="the checkpoint; default: the newest")
-    add_weights_options(sample)
-    sample.add_argument("--device", default="auto")
-    fid = command("fid", _fid, "measure how far a run's samples are from its data", fields="data", shared=True)
-    fid.add_argument("folder", type=Path, help="of a run, or zoo:NAME or hf:user/NAME; their plots go to ./NAME")
-    fid.add_argument("--n", type=int, help="how many samples (default: 2000 for digits, else 5000)")
-    fid.add_argument(
-        "--steps", default=None, help="Langevin steps: 0,30,60; default: 0 (the start alone) and the recipe's"
+    sample = command("sample", _sample, "draw samples from a model", shared=True)
+    sample.add_argument("folder", type=Path, metavar="RUN", help="A run's folder, zoo:NAME or hf:user/model.")
+    sample.add_argument("--n", type=int, default=64, help="Number of samples (default: %(default)s).")
+    sample.add_argument("--steps", type=int, help="Number of Langevin steps (default: the recipe's sampling_steps).")
+    sample.add_argument(
+        "--out", type=Path, required=True, help="Output: a .png, .npy or .safetensors file, or a folder for images."
     )
-    fid.add_argument("--checkpoints", action="store_true", help="every checkpoint of the run, and the best of them")
-    fid.add_argument("--seed", type=int, default=0)
-    fid.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+    sample.add_argument("--seed", type=int, default=0, help="Random seed (default: %(default)s).")
+    sample.add_argument("--update", type=int, help="Update of the checkpoint (default: the newest).")
+    add_weights_options(sample)
+    sample.add_argument("--device", default="auto", help="Device, such as cpu or cuda (default: %(default)s).")
+    fid = command(
+        "fid",
+        _fid,
+        "measure the Fréchet distance (FID) between a model's samples and its data",
+        fields="data",
+        shared=True,
+    )
+    fid.add_argument(
+        "folder",
+        type=Path,
+        help="A run's folder, zoo:NAME or hf:user/NAME; plots of the latter two are written to ./NAME.",
+    )
+    fid.add_argument("--n", type=int, help="Number of samples (default: 2000 for digits, else 5000).")
+    fid.add_argument(
+        "--steps", help="Numbers of Langevin steps, such as 0,30,60 (default: 0 and the recipe's sampling_steps)."
+    )
+    fid.add_argument(
+        "--checkpoints", action="store_true", help="Score every checkpoint of the run and print the best one."
+    )
+    fid.add_argument("--seed", type=int, default=0, help="Random seed (default: %(default)s).")
+    fid.add_argument("--update", type=int, help="Update of the checkpoint (default: the newest).")
     add_weights_options(fid)
-    images.declare(fid, default="what was trained on; all digits")
+    images.declare(fid, default="the training images, or all digits")
 
 
 def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -58,7 +71,7 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
         )
         blocks = model.blocks(options.n, steps=options.steps, seed=options.seed)
         output.check(options.out, n=options.n, shape=model.shape)
-    states = ranks.in_order(blocks)
+    states = _shown(ranks, ranks.in_order(blocks), options.n, "samples")
     if ranks.first:
         output.write(options.out, states, n=options.n, shape=model.shape)
         print(f"{options.n} samples: {shown(options.out)}")
@@ -78,7 +91,7 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
         asked = counts(options.steps) if options.steps else None
     n = build.describe(model.recipe.data).samples if options.n is None else options.n
     score = partial(
-        score_samples, data=chosen.data, n=n, seed=options.seed, progress=partial(_progress, ranks), ranks=ranks
+        score_samples, data=chosen.data, n=n, seed=options.seed, progress=partial(_shown, ranks), ranks=ranks
     )
     if options.checkpoints:
         steps = asked[0] if asked else model.recipe.sampling_steps
@@ -117,35 +130,31 @@ def _show_checkpoints(found: dict[int, dict[str, float]], folder: Path) -> None:
 
 
 def _show_ages(found: dict[int, dict[str, float]], model: Model, folder: Path, *, seed: int) -> None:
-    strips = [model.sample(10, steps=steps, seed=seed, scope="picture") for steps in found]  # the same, growing old
+    strips = [model.sample(10, steps=steps, seed=seed, scope="picture") for steps in found]  # of the same chains
     pictures.save(folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
-    print(f"strips, a row for each number of steps: {shown(folder / 'fid-steps-strips.png')}")
+    print(f"samples, one row for each number of steps: {shown(folder / 'fid-steps-strips.png')}")
     print(f"plot: {shown(_plot(folder / 'fid-steps.png', found, 'Langevin steps'))}")
 
 
 def _scored(cases: Mapping[int, Callable[[], dict[str, float]]], of: str, ranks: Ranks) -> dict[int, dict[str, float]]:
-    """Every case's scores, printed as they come."""
+    """Returns the scores of every case and prints each as soon as it is known."""
     found = {}
     for key, score in cases.items():
         found[key] = score()
-        said = "  ".join(f"{name} {value:.4g}" for name, value in found[key].items())
+        metrics = "  ".join(f"{name} {value:.4g}" for name, value in found[key].items())
         if ranks.first:
-            print(f"{of} {key:>7}  ", said, flush=True)
+            print(f"{of} {key:>7}  ", metrics, flush=True)
     return found
 
 
 def _plot(file: Path, found: dict[int, dict[str, float]], x: str) -> Path:
     name = next(iter(next(iter(found.values()))))
     line = {name: {key: scores[name] for key, scores in found.items()}}
-    pictures.save(file, pictures.curves(line, title=str(file.parent), x=x, y=name))
+    pictures.save(file, charts.curves(line, title=str(file.parent), x=x, y=name))
     return file
 
 
-def _progress(ranks: Ranks, batches: Iterable[Tensor], total: int, what: str) -> Iterator[Tensor]:
-    """A bar with the time left, on a terminal."""
-    console = Console(stderr=True, quiet=not ranks.first)
-    with Progress(*Progress.get_default_columns(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        for batch in batches:
-            yield batch
-            bar.advance(task, len(batch))
+def _shown(ranks: Ranks, batches: Iterable[Tensor], total: int, title: str) -> Iterator[Tensor]:
+    """Yields the batches under a progress display."""
+    with ProgressDisplay(title, quiet=not ranks.first) as display:
+        yield from display.track(batches, total)

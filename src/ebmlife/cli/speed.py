@@ -11,10 +11,17 @@ from ebmlife.errors import BadInput
 
 
 def register(command: Command) -> None:
-    speed = command("bench", _bench, "measure how fast Langevin is on this machine, as ratios in one run", loads=False)
-    speed.add_argument("--out", type=Path, default=Path("runs/bench"), help="default: %(default)s")
-    speed.add_argument("--rounds", type=int, default=5)
-    speed.add_argument("--seconds", type=float, default=0.5, help="of each walk (default: %(default)s)")
+    speed = command(
+        "bench",
+        _bench,
+        "measure how fast Langevin sampling is on this machine, relative to plain PyTorch",
+        loads=False,
+    )
+    speed.add_argument(
+        "--out", type=Path, default=Path("runs/bench"), help="Folder for the results (default: %(default)s)."
+    )
+    speed.add_argument("--rounds", type=int, default=5, help="Number of rounds (default: %(default)s).")
+    speed.add_argument("--seconds", type=float, default=0.5, help="Seconds per measurement (default: %(default)s).")
 
 
 def _bench(options: argparse.Namespace, changes: dict[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""Standard output and error of a command: closed ones, readers that have left, full devices."""
+"""Standard output and error of a command: closed streams, broken pipes and full devices."""
 
 import os
 import select
@@ -10,11 +10,11 @@ from typing import TextIO
 
 from ebmlife.errors import BadInput
 
-READER_LEFT = 128 + signal.SIGPIPE  # what a shell reports of a program that SIGPIPE ended
+READER_LEFT = 128 + signal.SIGPIPE  # exit code that a shell reports for a program killed by SIGPIPE
 
 
 def open_closed() -> None:
-    """Gives closed standard streams the null device, so that no file of ours gets their descriptors."""
+    """Opens closed standard streams on the null device, so that no other file gets their descriptors."""
     while True:
         descriptor = os.open(os.devnull, os.O_RDWR)
         if descriptor > 2:
@@ -36,7 +36,7 @@ def reader_left(error: BaseException) -> bool:
 
 
 def flush() -> None:
-    """Writes what is still buffered; a device that does not take it is a BadInput."""
+    """Flushes standard output; raises BadInput if the device does not accept it."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -46,7 +46,7 @@ def flush() -> None:
 
 
 def discard() -> None:
-    """Drops what no stream takes: the interpreter would try again at its end and complain."""
+    """Drops output that cannot be written; the interpreter would try again at exit and print an error."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -55,6 +55,7 @@ def discard() -> None:
 
 
 def say(line: str) -> None:
+    """Prints a line to standard error and ignores failures."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 

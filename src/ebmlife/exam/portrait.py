@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from ebmlife.exam.cycle import LifeCycle
-from ebmlife.plots import pictures
+from ebmlife.plots import canvas, pictures
 
 
 def draw_cycles(cycles: Mapping[str, LifeCycle], *, chains: int = 3) -> Image.Image:
@@ -17,7 +17,7 @@ def draw_cycles(cycles: Mapping[str, LifeCycle], *, chains: int = 3) -> Image.Im
     start, at the powers of ten and at the end. Distances must be of one kind: all share an axis."""
     first = next(iter(cycles.values()))
     columns = sorted({step for cycle in cycles.values() for step in landmarks(cycle)})
-    figure = pictures.blank(max(7.0, 0.9 * len(columns)), 3.2 + len(cycles) * (0.9 * chains + 0.3))
+    figure = canvas.blank(max(7.0, 0.9 * len(columns)), 3.2 + len(cycles) * (0.9 * chains + 0.3))
     axes = figure.subplots(1 + len(cycles), 1, height_ratios=[3.2, *[0.9 * chains + 0.3] * len(cycles)])
     for name, cycle in cycles.items():
         label = f"{name}, like the data to step {cycle.stable_until:,}"
@@ -34,7 +34,7 @@ def draw_cycles(cycles: Mapping[str, LifeCycle], *, chains: int = 3) -> Image.Im
         strip.set(yticks=[], ylabel=name)
         strip.spines[:].set_visible(False)
         strip.tick_params(length=0, labelsize=8)
-    return pictures.rendered(figure)
+    return canvas.rendered(figure)
 
 
 def landmarks(cycle: LifeCycle) -> list[int]:

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from ebmlife.errors import BadInput
 from ebmlife.exam.cycle import LifeCycle
-from ebmlife.plots import pictures
-from ebmlife.plots.pictures import Panel
+from ebmlife.plots import charts, pictures
+from ebmlife.plots.charts import Panel
 from ebmlife.storage import contents, regular
 from ebmlife.storage.atomic import atomic_write, read_json
 
@@ -88,4 +88,4 @@ def curves(cycle: LifeCycle) -> Image.Image:
     if rhats:
         shown.append(Panel("R-hat of parallel chains", rhats, logarithmic=True))
     until = "" if cycle.verdict == "longrun" else f", stable to {cycle.stable_until:,} steps"
-    return pictures.panels(cycle.steps, shown, title=f"{cycle.verdict}{until}")
+    return charts.panels(cycle.steps, shown, title=f"{cycle.verdict}{until}")

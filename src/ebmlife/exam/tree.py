@@ -5,7 +5,7 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from PIL import Image
 
 from ebmlife.exam.basins import Landscape
-from ebmlife.plots import pictures
+from ebmlife.plots import canvas, pictures
 
 LEAVES = 24  # basins that are drawn, the deepest
 _WIDTH = 34  # points of a minimum's image
@@ -16,7 +16,7 @@ def draw(landscape: Landscape) -> Image.Image:
     image, and how many starts went down to it. Energies are above the lowest."""
     order = leaves(landscape)
     images = landscape.minima.ndim == 4
-    figure = pictures.blank(max(4.0, 0.6 * len(order) + 1), 4.5)
+    figure = canvas.blank(max(4.0, 0.6 * len(order) + 1), 4.5)
     axes = figure.add_subplot()
     base = landscape.energies[0].item()
     place = {basin: float(i) for i, basin in enumerate(order)}
@@ -41,7 +41,7 @@ def draw(landscape: Landscape) -> Image.Image:
     left_out = len(landscape.minima) - len(order)
     title = f"{len(landscape.minima)} basins" + (f", the deepest {len(order)} shown" if left_out else "")
     axes.set(title=title, ylabel="energy above the lowest", xticks=[])
-    return pictures.rendered(figure)
+    return canvas.rendered(figure)
 
 
 def leaves(landscape: Landscape) -> list[int]:

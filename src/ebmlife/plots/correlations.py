@@ -1,4 +1,4 @@
-"""How a training's energy difference and gradient go together over updates: what the paper's diagnostic plot is of."""
+"""Correlations over updates of a training's energy difference and gradient, for the paper's diagnostic plot."""
 
 from typing import NamedTuple
 
@@ -7,17 +7,24 @@ from numpy.typing import NDArray
 
 
 class Correlations(NamedTuple):
-    """By lag in updates."""
+    """Correlations by lag in updates."""
 
-    cross: dict[int, float]  # of difference and gradient
-    difference: dict[int, float]  # with itself
+    cross: dict[int, float]  # of the energy difference and the gradient
+    difference: dict[int, float]  # auto-correlation
     gradient: dict[int, float]
 
 
 def correlations(energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> Correlations:
-    """Of the last 5,000 updates. The difference's mean is not taken off: it matters, and should be 0."""
+    """Returns the correlations over the last 5,000 updates.
+
+    The mean of the energy difference is not subtracted: it should be 0, and a plot must show if it is not.
+
+    Args:
+        energy_difference: U(x+) - U(x-) of each update.
+        gradient: Mean |grad E| along the chains of each update.
+    """
     recent = slice(-5000, None)
-    difference, grad = _unit(energy_difference[recent], centre=False), _unit(gradient[recent], centre=True)
+    difference, grad = _unit(energy_difference[recent], center=False), _unit(gradient[recent], center=True)
     both, after = range(-15, 16), range(16)
     return Correlations(
         {lag: correlation(difference, grad, lag) for lag in both},
@@ -27,14 +34,14 @@ def correlations(energy_difference: NDArray[np.float64], gradient: NDArray[np.fl
 
 
 def correlation(a: NDArray[np.float64], b: NDArray[np.float64], lag: int) -> float:
-    """mean of a(t + lag) b(t) over the updates t where both exist, weighted as the authors' plot does (1 / length)."""
+    """Returns the sum of a(t + lag) b(t) over the updates t where both exist, divided by len(a) as the authors do."""
     if abs(lag) >= len(a):
         return 0.0
     later, earlier = (a[lag:], b[: len(b) - lag]) if lag >= 0 else (a[:lag], b[-lag:])
     return float((later * earlier).sum() / len(a))
 
 
-def _unit(values: NDArray[np.float64], *, centre: bool) -> NDArray[np.float64]:
-    values = values - values.mean() if centre else values
+def _unit(values: NDArray[np.float64], *, center: bool) -> NDArray[np.float64]:
+    values = values - values.mean() if center else values
     scale = np.sqrt(np.mean(values**2))
     return values / scale if scale > 0 else values

@@ -1,45 +1,49 @@
-"""States as pictures: grids of images, scatter plots of points, and the paper's diagnostic plot."""
+"""States as pictures: grids of images, scatter plots of points, and chains at several steps."""
 
 import math
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ebmlife.plots.correlations import correlations
+from ebmlife.plots.canvas import blank, rendered
 from ebmlife.storage.atomic import atomic_write
 
 _TINY, _ENOUGH = 32, 48  # pixels: images less wide than the first are enlarged until they have the second
-_FEW = 4  # lines whose names leave room in a panel
 
 
 def to_uint8(x: Tensor) -> Tensor:
-    """[-1, 1] -> {0..255}, values outside clipped."""
+    """Maps [-1, 1] to {0..255} and clips values outside."""
     return ((x.detach().float().cpu().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 
-def _seen(x: Tensor) -> Tensor:
-    """(..., C, H, W) with as many channels as an eye has: 1 or 3."""
+def _visible_channels(x: Tensor) -> Tensor:
+    """Keeps 1 or 3 channels of (..., C, H, W)."""
     return x if x.shape[-3] in (1, 3) else x[..., : 3 if x.shape[-3] > 3 else 1, :, :]
 
 
 def image(x: Tensor) -> Image.Image:
-    """One image (C, H, W)."""
-    pixels = to_uint8(_seen(x)).permute(1, 2, 0).numpy()
+    """Returns one image (C, H, W) in [-1, 1] as a picture."""
+    pixels = to_uint8(_visible_channels(x)).permute(1, 2, 0).numpy()
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def grid(x: Tensor, *, columns: int | None = None, gap: int = 2) -> Image.Image:
-    """Images (B, C, H, W) in rows, enlarged without smoothing if they are tiny."""
-    x = _seen(x)
+    """Arranges images in rows, enlarged without smoothing if they are tiny.
+
+    Args:
+        x: Images (B, C, H, W) in [-1, 1].
+        columns: Images in a row; by default the grid is about square.
+        gap: White pixels between images.
+
+    Returns:
+        The picture of all images.
+    """
+    x = _visible_channels(x)
     n, channels, height, width = x.shape
     zoom = math.ceil(_ENOUGH / width) if width < _TINY else 1
     columns = columns or math.ceil(math.sqrt(n))
@@ -54,7 +58,7 @@ def grid(x: Tensor, *, columns: int | None = None, gap: int = 2) -> Image.Image:
 
 
 def draw(x: Tensor) -> Image.Image:
-    """States as a picture: a grid of images, or a scatter plot of points in the plane."""
+    """Returns states as a picture: a grid of images, or a scatter plot of points in the plane."""
     if x.ndim == 4:
         return grid(x)
     figure = blank(5, 5)
@@ -66,7 +70,7 @@ def draw(x: Tensor) -> Image.Image:
 
 
 def _plane(x: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Across and up, (B,) each, of states (B, ...): their first two values; of numbers, their order and themselves."""
+    """Returns coordinates (B,), (B,) of states (B, ...): the first two values, or index and value of single numbers."""
     points = x.detach().flatten(1).float().cpu()
     if points.shape[1] == 1:
         return torch.linspace(-1, 1, len(points)).numpy(), points[:, 0].numpy()
@@ -74,122 +78,22 @@ def _plane(x: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def save(path: Path, picture: Image.Image) -> None:
+    """Writes a picture as a PNG file, atomically."""
     with atomic_write(path) as unfinished:
         picture.save(unfinished, format="PNG")
 
 
-def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.float64]) -> Image.Image:
-    """The paper's plot of a training: energy difference, Langevin gradient magnitude, and how they go together.
-
-    Healthy: the difference swings about 0, its auto-correlation falls fast and turns negative; the gradient settles.
-    """
-    figure = blank(10, 7)
-    top_left, top_right, bottom_left, bottom_right = figure.subplots(2, 2).flat
-    updates = np.arange(1, len(energy_difference) + 1)
-    _curve(top_left, updates, energy_difference, "energy difference  U(x+) - U(x-)")
-    top_left.axhline(0, color="black", linestyle="--", linewidth=0.8)
-    _curve(top_right, updates, gradient, "Langevin gradient magnitude  |grad E|")
-    found = correlations(energy_difference, gradient)
-    bottom_left.bar(list(found.cross), list(found.cross.values()))
-    bottom_left.set(title="cross-correlation of both", xlabel="lag in updates")
-    lags = np.arange(len(found.difference))
-    bottom_right.bar(lags - 0.2, list(found.difference.values()), 0.4, label="difference")
-    bottom_right.bar(lags + 0.2, list(found.gradient.values()), 0.4, label="gradient")
-    bottom_right.set(title="auto-correlations", xlabel="lag in updates")
-    bottom_right.legend()
-    for axes in (bottom_left, bottom_right):
-        axes.axhline(0, color="black", linewidth=0.8)
-    return rendered(figure)
-
-
-def progress(lines: dict[str, dict[int, float]]) -> Image.Image:
-    """A plot for each figure of a training, of its values at updates."""
-    figure = blank(10, 2.5 * math.ceil(len(lines) / 2))
-    for i, (name, points) in enumerate(lines.items()):
-        axes = figure.add_subplot(math.ceil(len(lines) / 2), 2, i + 1)
-        _curve(axes, np.array(list(points)), np.array(list(points.values()), dtype=np.float64), name.replace("_", " "))
-    return rendered(figure)
-
-
-def bars(groups: dict[str, dict[str, float]], *, title: str) -> Image.Image:
-    """One group of bars for each case, one colour for each name."""
-    names = list(dict.fromkeys(name for values in groups.values() for name in values))
-    figure = blank(10, 1.2 + 0.8 * len(groups))
-    axes = figure.add_subplot()
-    height = 0.8 / len(names)
-    for i, name in enumerate(names):
-        rows = [j + i * height for j, values in enumerate(groups.values()) if name in values]
-        drawn = axes.barh(rows, [values[name] for values in groups.values() if name in values], height, label=name)
-        axes.bar_label(drawn, fmt="%.2f", padding=2, fontsize=8)
-    axes.set_yticks([j + 0.4 - height / 2 for j in range(len(groups))], list(groups))
-    axes.invert_yaxis()
-    axes.set(title=title)
-    axes.legend()
-    return rendered(figure)
-
-
-def curves(lines: dict[str, dict[int, float]], *, title: str, x: str, y: str) -> Image.Image:
-    """One line for each name, of values at whole numbers."""
-    figure = blank(8, 4.5)
-    axes = figure.add_subplot()
-    for name, points in lines.items():
-        axes.plot(list(points), list(points.values()), marker=".", label=name)
-    axes.set(title=title, xlabel=x, ylabel=y)
-    axes.legend()
-    return rendered(figure)
-
-
-def burn_in(counts: NDArray[np.int64], arrived: dict[int, int], *, mature: int) -> Image.Image:
-    """How often burn-in states have been walked, and how many matured per update. Healthy: both are flat."""
-    figure = blank(10, 3.6)
-    left, right = figure.subplots(1, 2)
-    left.hist(counts, bins=min(mature + 1, 25), range=(0, mature))
-    left.set(title="burn-in states", xlabel=f"walks since birth (they mature at {mature})", ylabel="states")
-    updates = np.array(list(arrived))
-    window = max(1, len(updates) // 50)  # updates over which arrivals are averaged
-    totals = np.array(list(arrived.values()), dtype=np.float64)
-    rate = (totals[window:] - totals[:-window]) / np.maximum(updates[window:] - updates[:-window], 1)
-    right.plot(updates[window:], rate)
-    right.set(title="matured states that arrive", xlabel="update", ylabel="per update")
-    right.set_ylim(bottom=0)
-    return rendered(figure)
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Curves over Langevin steps, and the range in which data lie, where there is one."""
-
-    title: str
-    lines: Mapping[str, Sequence[float | None]]
-    band: tuple[float, float] | None = None
-    logarithmic: bool = False
-
-
-def panels(steps: Sequence[int], shown: Sequence[Panel], *, title: str, columns: int = 3) -> Image.Image:
-    """Panels side by side, their steps on one logarithmic axis. Many lines have their names below, once for all."""
-    rows = math.ceil(len(shown) / columns)
-    many = max(len(panel.lines) for panel in shown) > _FEW
-    figure = blank(4 * columns, 0.6 + 2.6 * rows + 0.6 * many)
-    figure.suptitle(title)
-    for i, panel in enumerate(shown):
-        axes = figure.add_subplot(rows, columns, i + 1)
-        for name, values in panel.lines.items():
-            axes.plot(steps, [math.nan if value is None else value for value in values], marker=".", label=name)
-        if panel.band is not None:
-            axes.axhspan(*panel.band, color="grey", alpha=0.3, label="data")
-        axes.set_xscale("symlog", linthresh=1)  # step 0 has its place
-        positive = any((value or 0) > 0 for values in panel.lines.values() for value in values)
-        axes.set_yscale("log" if panel.logarithmic and positive else "linear")
-        axes.set(title=panel.title, xlabel="Langevin steps")
-        if not many and (len(panel.lines) > 1 or panel.band is not None):
-            axes.legend(fontsize=8)
-    if many:
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
-    return rendered(figure)
-
-
 def ages(frames: Tensor, steps: Sequence[int], *, most: int = 10) -> Image.Image:
-    """The same chains growing old: frames (len(steps), B, ...), a column for each of at most so many of the steps."""
+    """Shows the same chains after more and more Langevin steps, one column for each number of steps.
+
+    Args:
+        frames: States (len(steps), B, ...) of B chains.
+        steps: Langevin steps at each frame.
+        most: The largest number of columns; frames in between are left out.
+
+    Returns:
+        The picture, with the number of steps above each column.
+    """
     chosen = sorted({round(i * (len(steps) - 1) / (most - 1)) for i in range(most)}) if len(steps) > most else None
     kept = list(range(len(steps))) if chosen is None else chosen
     frames, labels = frames[kept], [f"{steps[i]:,}" for i in kept]
@@ -218,50 +122,3 @@ def _image_ages(frames: Tensor, labels: list[str]) -> Image.Image:
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     return rendered(figure)
-
-
-def surfaces(densities: dict[str, Tensor], *, half: float) -> Image.Image:
-    """Log densities (N, N) on [-half, half]^2 side by side: above as densities, on the first one's scale; below as
-    energies, to 12 nats above their lowest."""
-    figure = blank(2.6 * len(densities), 5.4)
-    axes = figure.subplots(2, len(densities), squeeze=False)
-    highest = next(iter(densities.values())).exp().max().item()
-    box = (-half, half, -half, half)
-    for (name, log_density), above, below in zip(densities.items(), *axes, strict=True):
-        image = log_density.T.cpu().numpy()
-        above.imshow(np.exp(image), origin="lower", extent=box, vmin=0, vmax=highest, cmap="magma")
-        below.imshow(image.max() - image, origin="lower", extent=box, vmin=0, vmax=12, cmap="viridis")
-        above.set(title=name, xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), xticks=[], yticks=[])
-        below.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=[], yticks=[])
-    axes[0, 0].set_ylabel("density")
-    axes[1, 0].set_ylabel("energy")
-    return rendered(figure)
-
-
-def span(y: NDArray[np.float64]) -> tuple[float, float]:
-    """What to show of a curve: its first values are often off by orders of magnitude and would flatten the rest."""
-    low, high = np.quantile(y[len(y) // 50 :], [0.002, 0.998])
-    return float(low - 0.1 * (high - low) - 1e-9), float(high + 0.1 * (high - low) + 1e-9)
-
-
-def _curve(axes, x: NDArray[np.int64], y: NDArray[np.float64], title: str) -> None:  # type: ignore[no-untyped-def]
-    axes.plot(x, y, linewidth=0.5, alpha=0.5)
-    window = max(1, len(y) // 100)
-    if window > 1:
-        axes.plot(x[window - 1 :], np.convolve(y, np.ones(window) / window, "valid"), linewidth=1.5)
-        axes.set_ylim(*span(y))
-    axes.set(title=title, xlabel="update")
-
-
-def blank(width: float, height: float) -> Figure:
-    """A figure of so many inches to draw in; `rendered` makes a picture of it."""
-    return Figure(figsize=(width, height), dpi=110, layout="constrained")
-
-
-def rendered(figure: Figure) -> Image.Image:
-    canvas = FigureCanvasAgg(figure)
-    with warnings.catch_warnings():  # on a busy machine the place of a legend takes longer than matplotlib finds usual
-        warnings.filterwarnings("ignore", message='Creating legend with loc="best"')
-        canvas.draw()  # type: ignore[no-untyped-call]
-    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-    return Image.fromarray(pixels).convert("RGB")

@@ -1,7 +1,7 @@
-"""The page of a run: what the model is, how its chains age, how it defends, how it was trained; one file, or live."""
+"""Reports on runs: the model, its life cycle, its defense and its training, as one HTML file or served live."""
 
-from ebmlife.report.contents import Run, gather
+from ebmlife.report.contents import Contents, read_contents
 from ebmlife.report.page import Page, render
 from ebmlife.report.writing import prepare, write
 
-__all__ = ["Page", "Run", "gather", "prepare", "render", "write"]
+__all__ = ["Contents", "Page", "prepare", "read_contents", "render", "write"]

@@ -1,4 +1,4 @@
-"""Charts as plain data: the page's script draws them, and a table beside each says the same in numbers."""
+"""Charts as plain data, which the page's script draws, with a table of the same numbers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,17 +24,17 @@ class Chart:
     x_name: str
     y_name: str
     caption: str = ""
-    log_x: bool = False  # log(1 + x): step 0 has its place
+    log_x: bool = False  # log(1 + x), which includes step 0
     log_y: bool = False
     bars: bool = False
-    regions: Mapping[str, float] = field(default_factory=dict)  # parts of the x axis: name, where it begins
-    scale: tuple[float, float] | None = None  # of y; None: whatever the values need
-    data: tuple[float, float] | None = None  # where data themselves lie
-    marks: Mapping[str, float] = field(default_factory=dict)  # vertical lines, by what they say
+    regions: Mapping[str, float] = field(default_factory=dict)  # start of each named part of the x axis
+    scale: tuple[float, float] | None = None  # range of y; by default that of the values
+    data: tuple[float, float] | None = None  # range of the data
+    marks: Mapping[str, float] = field(default_factory=dict)  # vertical lines by label
 
     @property
     def spec(self) -> dict[str, Any]:
-        """For the script: numbers only where they are finite, as JSON has no others."""
+        """The chart for the script. Values that are not finite become null, as JSON has no others."""
         return {
             "x": list(self.x),
             "lines": [
@@ -53,7 +53,7 @@ class Chart:
         }
 
     def rows(self, most: int = 12) -> list[list[str]]:
-        """A table of the chart: its head, then at most so many of its points."""
+        """Returns a table of the chart: its header, then at most `most` points."""
         last = len(self.x) - 1
         kept = range(last + 1) if last < most else sorted({round(i * last / (most - 1)) for i in range(most)})
         body = [[number(self.x[i]), *(number(line.values[i]) for line in self.lines)] for i in kept]
@@ -61,12 +61,12 @@ class Chart:
 
     @property
     def broken(self) -> int:
-        """How many of its values are not finite."""
+        """The number of values that are not finite."""
         return sum(value is not None and not math.isfinite(value) for line in self.lines for value in line.values)
 
 
 def overlaid(charts: Mapping[str, Chart]) -> Chart:
-    """One chart of several, each of one line; lines and marks are named by the charts' keys."""
+    """Returns one chart with the first line of each chart. Lines and marks are named by the keys."""
     first, *others = charts.values()
     alike = all(chart.y_name == first.y_name for chart in others)
     x = sorted({at for chart in charts.values() for at in chart.x})
@@ -78,14 +78,14 @@ def overlaid(charts: Mapping[str, Chart]) -> Chart:
         first,
         x=x,
         lines=lines,
-        y_name=first.y_name if alike else "several measures: compare shapes, not heights",
+        y_name=first.y_name if alike else "different measures: compare shapes, not heights",
         data=first.data if alike else None,
-        marks={f"{name}: {said}": at for name, chart in charts.items() for said, at in chart.marks.items()},
+        marks={f"{name}: {label}": at for name, chart in charts.items() for label, at in chart.marks.items()},
     )
 
 
 def number(value: float | None) -> str:
-    """Four figures, thousands apart; nothing for None."""
+    """Formats a number with four significant digits and thousands separators, and None as nothing."""
     if value is None:
         return ""
     return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e12 else f"{value:,.4g}"

@@ -1,4 +1,4 @@
-"""What a connection may take: so much time, so many bytes, and one of so many places."""
+"""Limits of the page server's connections: their time, bytes and number, and the host names that they may use."""
 
 import io
 import socket
@@ -6,14 +6,16 @@ import threading
 import time
 from contextlib import suppress
 from http.client import HTTPException
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 
 class Timed(io.RawIOBase):
-    """Reads a connection until a deadline, and no more than so many bytes: a client that dribbles gets no longer.
+    """Reads from a connection until a deadline, and at most a number of bytes, however slowly the client sends.
 
-    Beyond the deadline a read raises TimeoutError, beyond the bytes an HTTPException, which the parser of headers
-    answers with 431.
+    After the deadline a read raises TimeoutError. Beyond the bytes it raises HTTPException, which the parser of headers
+    answers with status 431.
     """
 
     def __init__(self, connection: socket.socket, *, seconds: float, most: int) -> None:
@@ -21,7 +23,7 @@ class Timed(io.RawIOBase):
         self.allow(seconds=seconds, most=most)
 
     def allow(self, *, seconds: float, most: int) -> None:
-        """From now on."""
+        """Sets the time and the bytes that are allowed from now on."""
         self._deadline, self._left = time.monotonic() + seconds, most
 
     def readable(self) -> bool:
@@ -32,7 +34,7 @@ class Timed(io.RawIOBase):
             raise HTTPException("too many bytes")
         left = self._deadline - time.monotonic()
         try:
-            if left <= 0:  # whatever is there to be read
+            if left <= 0:  # even if there are bytes to read
                 raise TimeoutError
             self._connection.settimeout(left)
             got = self._connection.recv_into(memoryview(buffer)[: self._left])
@@ -44,7 +46,7 @@ class Timed(io.RawIOBase):
 
 
 class Connections:
-    """Those that are open, at most so many. When there is no place, the one goes that has dribbled longest."""
+    """The open connections, limited in number. A new one replaces the oldest whose request is not yet complete."""
 
     def __init__(self, most: int) -> None:
         self._most, self._lock = most, threading.Lock()
@@ -54,7 +56,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: socket.socket) -> bool:
-        """False: all places are taken by requests that are being answered."""
+        """Returns False if all connections have requests that are being answered."""
         with self._lock:
             if len(self._open) >= self._most:
                 slowest = next((it for it, heard in self._open.items() if not heard), None)
@@ -66,11 +68,14 @@ class Connections:
             self._open[connection] = False
             return True
 
-    def heard(self, connection: socket.socket, whole: bool = True) -> None:
-        """Its request has been read and it keeps its place until it is answered; not `whole`: it was, and is."""
+    def heard(self, connection: socket.socket, complete: bool = True) -> None:
+        """Notes that the request has been read, so that the connection stays open until it is answered.
+
+        With `complete=False` it has been answered, and the connection can be replaced again.
+        """
         with self._lock:
             if connection in self._open:
-                self._open[connection] = whole
+                self._open[connection] = complete
 
     def leave(self, connection: socket.socket) -> None:
         with self._lock:
@@ -78,7 +83,7 @@ class Connections:
 
 
 def linger(connection: socket.socket, *, seconds: float, most: int) -> None:
-    """Ends a connection without losing the answer: closed with bytes unread, the client would see a reset instead."""
+    """Ends a connection so that the answer arrives. If bytes were unread, the client would see a reset instead."""
     deadline = time.monotonic() + seconds
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
@@ -88,3 +93,24 @@ def linger(connection: socket.socket, *, seconds: float, most: int) -> None:
             if not got:
                 return
             most -= got
+
+
+def is_own(header: str, host: str) -> bool:
+    """Whether a Host header names this server or an IP address. Any other name may belong to an attacker's DNS."""
+    name = _hostname(header)
+    return name in ("localhost", host, socket.gethostname().lower()) or _is_ip_address(name)
+
+
+def _is_ip_address(host: str | None) -> bool:
+    try:
+        ip_address(host or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None

@@ -1,6 +1,6 @@
-"""All that there is of a run, as plain data for its page. Nothing is computed here that takes more than a moment.
+"""Reads the contents of a run's folder as plain data for its report. Nothing slow is computed here.
 
-Parts that cannot be read, or that lie outside of the run's folder, are left out, and a note says so.
+Parts that cannot be read, or that are outside of the run's folder, are left out with a note.
 """
 
 import re
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ebmlife.errors import BadInput
+from ebmlife.errors import BadInput, shown
 from ebmlife.recipes.schema import Recipe
-from ebmlife.report import density, facts, life, log, robustness, samples, sound, training
+from ebmlife.report import density, life, log, robustness, samples, sound, summary, training
 from ebmlife.report.charts import Chart
-from ebmlife.report.facts import Fact
 from ebmlife.report.images import Sheet, embedded_file, sheet
-from ebmlife.report.inside import LARGEST, Inside, shown
 from ebmlife.report.life import Life
 from ebmlife.report.log import Line
 from ebmlife.report.notes import Notes, reason
 from ebmlife.report.robustness import Attack
+from ebmlife.report.safe_files import LARGEST, SafeFolder
+from ebmlife.report.summary import Fact
 from ebmlife.report.surfaces import Surfaces
 from ebmlife.report.surfaces import read as read_surfaces
 from ebmlife.runs import locate, scores
@@ -27,6 +27,7 @@ from ebmlife.runs.run import read_recipe
 from ebmlife.runs.scores import Results
 from ebmlife.storage import checkpoint
 
+_NAME = 120  # characters of a name that are shown
 _AGES = 12  # columns of the strip: more would be too small
 
 
@@ -38,9 +39,11 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Run:
+class Contents:
+    """What a report shows of a run."""
+
     name: str
-    place: str  # as it was asked for
+    place: str  # as the user gave it
     recipe: Recipe
     headline: str
     facts: Sequence[Fact]
@@ -51,59 +54,68 @@ class Run:
     training: Sequence[Chart]
     diagnostics: Sequence[Chart]
     attacks: Sequence[Attack]
-    seen: bool  # whether the attacked images were trained on
-    along: Sequence[Chart]  # figures along the chain
+    seen: bool  # whether the attacked images were training images
+    along: Sequence[Chart]  # metrics along the chain
     burn_in: Sequence[Chart]
     surfaces: Surfaces | None
-    scores: Results  # other metrics, by the command that measured them
+    results: Results  # other metrics, by the command that measured them
     versions: dict[str, str]
     fields: Sequence[tuple[str, str]]
     notes: Sequence[str] = ()  # what had to be left out, and why
 
     @property
     def ages(self) -> list[int]:
-        """Rows of the strip that are shown side by side, from birth to old age."""
+        """Rows of the strip that are shown side by side, from the first to the last step."""
         last = 0 if self.strip is None else self.strip.rows - 1
         return sorted({round(i * last / (_AGES - 1)) for i in range(_AGES)})
 
 
-def gather(run: str | Path) -> Run:
-    """Of a run's folder, or of any other place of a model; what was measured of it lies in a folder of one's own."""
+def read_contents(run: str | Path) -> Contents:
+    """Reads what a report shows of a run.
+
+    Args:
+        run: A run's folder, or any other name of a model, such as `zoo:digits-shortrun`.
+
+    Returns:
+        The contents; parts that cannot be read are left out, with notes.
+    """
     folder, own, notes = locate.find(run), locate.own(run), Notes()
     recipe = _recipe(folder)
     lines: list[Line] = notes.part("log.jsonl", lambda: _log(folder, notes), [])
     walked = notes.part("life cycle", lambda: _walked(own), None)
     found, strip = walked or (None, None)
-    shape = notes.part("checkpoint", lambda: facts.states(folder), None)
-    saved = notes.part("checkpoint", lambda: facts.newest(folder)[0], 0)
-    sizes: list[Fact] = notes.part("checkpoint", lambda: facts.sizes(folder), [])
-    return Run(
-        name=shown(own.resolve().name),
+    shape = notes.part("checkpoint", lambda: summary.states(folder), None)
+    saved = notes.part("checkpoint", lambda: summary.newest(folder)[0], 0)
+    sizes: list[Fact] = notes.part("checkpoint", lambda: summary.sizes(folder), [])
+    return Contents(
+        name=shown(own.resolve().name, _NAME),
         place=str(run),
         recipe=recipe,
-        headline=notes.part("checkpoint", lambda: facts.headline(recipe, shape), facts.headline(recipe, None)),
-        facts=facts.facts(recipe, lines, saved=saved, sizes=sizes),
+        headline=notes.part("checkpoint", lambda: summary.headline(recipe, shape), summary.headline(recipe, None)),
+        facts=summary.facts(recipe, lines, saved=saved, sizes=sizes),
         finished=bool(lines) and lines[-1]["update"] >= recipe.updates,
         life=found,
         strip=strip,
-        pictures=_pictures({folder / "pictures": Inside(folder), samples.folder(own): Inside(own)}, recipe, notes),
+        pictures=_pictures(
+            {folder / "pictures": SafeFolder(folder), samples.folder(own): SafeFolder(own)}, recipe, notes
+        ),
         training=notes.part("training curves", lambda: training.curves(lines), []),
         diagnostics=notes.part("diagnostics", lambda: training.diagnostics(lines), []),
-        attacks=notes.part("attacks", lambda: robustness.read(own, facts.class_names(recipe), notes), []),
+        attacks=notes.part("attacks", lambda: robustness.read(own, summary.class_names(recipe), notes), []),
         seen=recipe.data.options.get("train") is not True,
         along=[] if found is None else notes.part("life cycle", lambda: density.charts(found), []),
         burn_in=notes.part("burn-in", lambda: density.burn_in(folder, recipe, lines), []),
         surfaces=notes.part("surfaces", lambda: read_surfaces(own), None),
-        scores=notes.part("results.json", lambda: _results(own), {}),
+        results=notes.part("results.json", lambda: _results(own), {}),
         versions=notes.part("checkpoint", lambda: _versions(folder), {}),
-        fields=facts.rows(recipe),
+        fields=summary.rows(recipe),
         notes=notes.lines,
     )
 
 
 def _recipe(folder: Path) -> Recipe:
-    """Without it there is no page."""
-    if Inside(folder).file(folder / "recipe.json", largest=LARGEST) is None:
+    """Reads the recipe, without which there is no report."""
+    if SafeFolder(folder).file(folder / "recipe.json", largest=LARGEST) is None:
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     try:
         return read_recipe(folder)
@@ -114,7 +126,7 @@ def _recipe(folder: Path) -> Recipe:
 
 
 def _log(folder: Path, notes: Notes) -> list[Line]:
-    found = log.read(Inside(folder))
+    found = log.read(SafeFolder(folder))
     if found.damaged:
         notes.add(f"log.jsonl: {found.damaged:,} damaged line{'s' if found.damaged > 1 else ''}")
     return found.lines
@@ -126,22 +138,22 @@ def _walked(own: Path) -> tuple[Life, Sheet] | None:
 
 
 def _results(own: Path) -> Results:
-    Inside(own).file(own / "results.json", largest=LARGEST)
+    SafeFolder(own).file(own / "results.json", largest=LARGEST)
     found = scores.read(own)
     sound.check_results(found)
     return found
 
 
 _KINDS = {
-    "samples": ("Samples", "fresh ones, by the averaged weights"),
-    "bank": ("The bank", "of the states that are kept between updates"),
-    "generator": ("The generator alone", "images, before any Langevin step"),
+    "samples": ("Samples", "new samples from the averaged weights"),
+    "bank": ("Bank", "states of the bank that is kept between updates"),
+    "generator": ("Generator", "images of the generator, before any Langevin step"),
 }
-_TRIED = 25  # files of a kind, the newest first, until one can be shown
+_TRIED = 25  # newest files of a kind that are tried until one can be shown
 
 
-def _pictures(folders: dict[Path, Inside], recipe: Recipe, notes: Notes) -> list[Picture]:
-    """The newest of each kind."""
+def _pictures(folders: dict[Path, SafeFolder], recipe: Recipe, notes: Notes) -> list[Picture]:
+    """Returns the newest picture of each kind."""
     found = []
     for kind, (title, what) in _KINDS.items():
         named = re.compile(rf"{kind}-([0-9]{{1,15}})\.png")
@@ -160,9 +172,9 @@ def _pictures(folders: dict[Path, Inside], recipe: Recipe, notes: Notes) -> list
 
 
 def _versions(folder: Path) -> dict[str, str]:
-    _, place = facts.newest(folder)
+    _, place = summary.newest(folder)
     if place is None:
         return {}
     manifest = checkpoint.read_manifest(place)
     versions = manifest.get("versions", {}) | ({"origin": manifest["origin"]} if "origin" in manifest else {})
-    return {shown(str(name)): shown(str(version)) for name, version in versions.items()}
+    return {shown(name, _NAME): shown(version, _NAME) for name, version in versions.items()}

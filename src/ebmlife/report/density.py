@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ebmlife.recipes.schema import EBMRecipe, Recipe
-from ebmlife.report import facts
+from ebmlife.report import summary
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.life import Life
 from ebmlife.runs import build
@@ -65,7 +65,7 @@ def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[
     length = build.burn_in_walks(recipe.chains) if isinstance(recipe, EBMRecipe) else None
     if length is None:
         return []
-    newest, place = facts.newest(run)
+    newest, place = summary.newest(run)
     saved = None if place is None else checkpoint.tensor(place, _AGES)
     if saved is None:  # weights alone have no banks
         return []

@@ -1,4 +1,4 @@
-"""Pictures inside the page: PNGs as data URIs, and many small images as one sheet that styles cut up."""
+"""Pictures inside the page: PNGs as data URIs, and sheets of many small images that style sheets cut up."""
 
 import base64
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ebmlife.errors import BadInput
 from ebmlife.plots import pictures
-from ebmlife.report.inside import Inside
+from ebmlife.report.safe_files import SafeFolder
 
 _PLANE = 64  # pixels along a side of a picture of points
 _PIXELS = 2**26  # of a picture or a sheet
@@ -26,22 +26,22 @@ class Sheet:
     rows: int
     columns: int
     ratio: float  # width / height of an image
-    tiny: bool  # its pixels are to be seen as squares
+    tiny: bool  # whether pixels are drawn as squares
 
 
 def sheet(images: Tensor) -> Sheet:
-    """Of (rows, columns, C, H, W), or points (rows, points, 2), which become one image a row."""
+    """Returns the sheet of images (rows, columns, C, H, W), or of points (rows, points, 2) with one image per row."""
     if images.ndim == 3:
         images = torch.stack([scattered(points) for points in images])[:, None]
     rows, columns, channels, height, width = images.shape
     if not 0 < images.numel() <= 3 * _PIXELS:
-        raise BadInput(f"{rows}x{columns} images of {channels}x{height}x{width} make no picture")
+        raise BadInput(f"{rows}x{columns} images of {channels}x{height}x{width} cannot be shown as one picture")
     tiled = images.permute(2, 0, 3, 1, 4).reshape(channels, rows * height, columns * width)
     return Sheet(embedded(pictures.image(tiled)), rows, columns, width / height, tiny=width < _PLANE)
 
 
 def scattered(points: Tensor) -> Tensor:
-    """Points of the plane (N, 2) as an image (1, H, W): the more points in a pixel, the darker."""
+    """Returns points in the plane (N, 2) as an image (1, H, W) in which pixels with more points are darker."""
     edges = torch.linspace(-_HALF, _HALF, _PLANE + 1).double()
     counts = torch.histogramdd(points.detach().double().cpu(), bins=[edges, edges]).hist
     shade = (counts / counts.max().clamp_min(1)).sqrt()
@@ -49,24 +49,25 @@ def scattered(points: Tensor) -> Tensor:
 
 
 def embedded(picture: Image.Image) -> str:
+    """Returns a picture as a data URI."""
     stream = BytesIO()
     picture.save(stream, format="PNG", optimize=True)
     return _uri(stream.getvalue())
 
 
-def embedded_file(path: Path, inside: Inside) -> str:
-    """A PNG file of the run, as it is."""
+def embedded_file(path: Path, inside: SafeFolder) -> str:
+    """Returns a PNG file of the run as a data URI."""
     content = inside.content(path)
     if content is None:
-        raise BadInput(f"{inside.name(path)} is not there")
+        raise BadInput(f"{inside.name(path)} does not exist")
     try:
         with Image.open(BytesIO(content), formats=["PNG"]) as picture:
             pixels = picture.width * picture.height
             picture.verify()
-    except Exception as error:  # Pillow raises a dozen kinds of exceptions for broken files
-        raise BadInput(f"{inside.name(path)} is no PNG file that can be read") from error
+    except Exception as error:  # Pillow raises many types of exceptions for damaged files
+        raise BadInput(f"{inside.name(path)} is not a readable PNG file") from error
     if pixels > _PIXELS:
-        raise BadInput(f"{inside.name(path)} has {pixels:,} pixels, more than a page shows")
+        raise BadInput(f"{inside.name(path)} has {pixels:,} pixels, more than a report can show")
     return _uri(content)
 
 

@@ -10,9 +10,9 @@ from ebmlife.errors import BadInput
 from ebmlife.exam import LifeCycle, digits, life_cycle, record
 from ebmlife.exam.reference import PLAIN
 from ebmlife.exam.verdict import LONGRUN, MIDRUN
-from ebmlife.report import facts, sound
+from ebmlife.report import sound, summary
 from ebmlife.report.charts import Chart, Line
-from ebmlife.report.inside import LARGEST, Inside
+from ebmlife.report.safe_files import LARGEST, SafeFolder
 from ebmlife.runs import build, locate
 from ebmlife.runs.model import Model
 from ebmlife.runs.user_code import NOTHING, Trust
@@ -57,7 +57,7 @@ class Life:
 
 def read(own: Path) -> Life | None:
     """The exam in the folder of a run's results, or the page's own walk, or nothing."""
-    inside = Inside(own)
+    inside = SafeFolder(own)
     for place, settings, examined in ((own / "exam", "exam.json", True), (_place(own), "walk.json", False)):
         if inside.file(place / "life-cycle.json", largest=LARGEST) is not None:
             inside.file(place / "life-cycle.safetensors")
@@ -150,7 +150,7 @@ def _weights(source: Path) -> dict[str, Any]:
 
 def _new(wanted: dict[str, Any], source: Path) -> dict[str, Any]:
     """The settings of a walk, complete."""
-    usual = {"steps": _STEPS, "chains": _POINTS if len(facts.states(source) or ()) == 1 else _IMAGES}
+    usual = {"steps": _STEPS, "chains": _POINTS if len(summary.states(source) or ()) == 1 else _IMAGES}
     settings = wanted | {name: value for name, value in usual.items() if wanted[name] is None}
     for name, least, most in (("steps", 0, 10**9), ("chains", 2, 10**6)):
         if not least <= settings[name] <= most:
@@ -160,7 +160,7 @@ def _new(wanted: dict[str, Any], source: Path) -> dict[str, Any]:
 
 def _settings(place: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(Inside(place).content(place / "walk.json") or b"{}")
+        settings = json.loads(SafeFolder(place).content(place / "walk.json") or b"{}")
     except (BadInput, ValueError, RecursionError):
         return {}
     known = isinstance(settings, dict) and all(type(settings.get(name)) is int for name in ("steps", "chains"))

@@ -1,17 +1,16 @@
-"""What a page leaves out, and why."""
+"""Notes on what a report leaves out, and why."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from ebmlife.errors import BadInput
-from ebmlife.report.inside import shown
+from ebmlife.errors import BadInput, shown
 
 _MOST, _REASON = 20, 300  # notes that are kept; letters of each
 T = TypeVar("T")
 
 
 class Notes:
-    """One line for each thing that could not be read."""
+    """One line for each part that could not be read."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -25,7 +24,7 @@ class Notes:
         return [*self._lines, f"and {self._more:,} more"] if self._more else list(self._lines)
 
     def add(self, line: str) -> None:
-        line = shown(line, _REASON)
+        line = shown(" ".join(line.split()), _REASON)
         if line in self._lines:
             return
         if len(self._lines) < _MOST:
@@ -34,19 +33,19 @@ class Notes:
             self._more += 1
 
     def part(self, what: str, read: Callable[[], T], otherwise: T) -> T:
-        """What `read` gives; where it fails, a note and `otherwise`.
+        """Returns what `read` returns; if it fails, adds a note and returns `otherwise`.
 
-        Files of a run may come from anybody and be damaged in any way, and their readers raise whatever they do: one
-        part that cannot be read must not take the page with it.
+        The files of a run may come from anyone and be damaged in any way, and readers raise exceptions of any type. One
+        part that cannot be read must not prevent the report.
         """
         try:
             return read()
         except Exception as error:
-            said = reason(error)
-            self.add(said if said.startswith(what) else f"{what}: {said}")
+            why = reason(error)
+            self.add(why if why.startswith(what) else f"{what}: {why}")
             return otherwise
 
 
 def reason(error: Exception) -> str:
-    """An exception in a line."""
+    """Describes an exception in one line."""
     return str(error) if isinstance(error, BadInput) else f"cannot be read ({type(error).__name__}: {error})"

@@ -1,4 +1,4 @@
-"""The page: sections rendered from what was gathered, in one HTML file that needs no other."""
+"""Renders the contents of runs as sections of one self-contained HTML page."""
 
 import base64
 import hashlib
@@ -12,11 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ebmlife import __version__
+from ebmlife.errors import shown
 from ebmlife.exam.verdict import LONGRUN
-from ebmlife.report import facts, uploads
+from ebmlife.report import summary, uploads
 from ebmlife.report.charts import Chart, number, overlaid
-from ebmlife.report.contents import Run
-from ebmlife.report.inside import shown
+from ebmlife.report.contents import Contents
 from ebmlife.report.life import distance_chart
 from ebmlife.report.notes import reason
 from ebmlife.report.trial import REPLICAS, VERIFY
@@ -28,16 +28,16 @@ _SECTIONS = {  # template: title in the navigation
     "about": "",
     "life": "Life cycle",
     "samples": "Samples",
-    "defence": "Defence",
+    "defense": "Defense",
     "trial": "Try it",
     "density": "Along the chain",
     "training": "Training",
     "recipe": "Recipe",
 }
-_USES = {  # verdict: what the model is good for
-    "shortrun": "Use it to make new images with short chains. Longer ones leave the data.",
-    "midrun": "Use it to make new images, and to clean images before a classifier sees them.",
-    "longrun": "Use it as a density: its energy says how likely an image is. It makes and cleans images too.",
+_USES = {  # what the model can be used for, by verdict
+    "shortrun": "Use it to generate images with short chains. Longer chains leave the data.",
+    "midrun": "Use it to generate images, and to purify images before they are classified.",
+    "longrun": "Use it as a density: its energy tells how likely an image is. It can also generate and purify images.",
 }
 
 
@@ -56,7 +56,7 @@ class Section:
 class Page:
     title: str
     sections: Sequence[Section]
-    live: bool
+    live: bool  # whether it updates itself
 
     @property
     def digest(self) -> str:
@@ -86,9 +86,18 @@ class Page:
         )
 
 
-def render(runs: Sequence[Run], *, live: bool = False, form: Form | None = None) -> Page:
-    """The page of one run, or of several side by side; with a form where images of one's own can be tried."""
-    context: dict[str, Any] = {"runs": runs, "figure": _life_chart(runs), "live": live, "today": facts.today()}
+def render(runs: Sequence[Contents], *, live: bool = False, form: Form | None = None) -> Page:
+    """Renders the report on one run, or on several side by side.
+
+    Args:
+        runs: The contents of the runs.
+        live: Whether the page is served and updates itself.
+        form: The form with which users attack and purify their own images, if there is one.
+
+    Returns:
+        The page; `Page.html` is its text.
+    """
+    context: dict[str, Any] = {"runs": runs, "figure": _life_chart(runs), "live": live, "today": summary.today()}
     context |= {
         "longrun": LONGRUN,
         "uses": _USES,
@@ -106,17 +115,17 @@ def render(runs: Sequence[Run], *, live: bool = False, form: Form | None = None)
 
 
 def _drawn(name: str, title: str, context: dict[str, Any]) -> str:
-    """A section; where what was gathered cannot be drawn after all, a line in its place."""
+    """Renders a section, or an explanation in its place if that fails."""
     environment = _environment()
     try:
         return environment.get_template(f"{name}.html").render(context).strip()
-    except Exception as error:  # whatever it is: the other sections are still worth reading
-        said = shown(reason(error), 300)
-        return environment.get_template("broken.html").render(name=name, title=title, said=said).strip()
+    except Exception as error:  # of any type: the other sections can still be read
+        why = shown(reason(error), 300)
+        return environment.get_template("broken.html").render(name=name, title=title, reason=why).strip()
 
 
 def policy(script: str, *, live: bool) -> str:
-    """Nothing but this page's own script runs, and nothing is fetched but from the server that gave the page."""
+    """Returns the content security policy: only the page's own script runs, and only its own server is contacted."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     connect = "'self'" if live else "'none'"
     return (
@@ -126,11 +135,11 @@ def policy(script: str, *, live: bool) -> str:
 
 
 def _bytes(html: str) -> bytes:
-    """Names of files and texts of JSON can hold halves of letters, which UTF-8 has no bytes for."""
+    """Encodes the page. File names and JSON texts can hold lone surrogates, which UTF-8 cannot encode."""
     return html.encode(errors="replace")
 
 
-def _life_chart(runs: Sequence[Run]) -> Chart | None:
+def _life_chart(runs: Sequence[Contents]) -> Chart | None:
     charts = {run.name: distance_chart(run.life) for run in runs if run.life is not None}
     return overlaid(charts) if len(charts) > 1 else next(iter(charts.values()), None)
 

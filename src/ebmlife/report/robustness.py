@@ -14,8 +14,8 @@ from ebmlife.attacks.record import incomparable
 from ebmlife.report import sound
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.images import Sheet, sheet
-from ebmlife.report.inside import LARGEST, Inside
 from ebmlife.report.notes import Notes
+from ebmlife.report.safe_files import LARGEST, SafeFolder
 
 _MODES = {  # what the attacker knows, by the gradient's name
     "bpda": "classifier and defense; the purifier's derivative treated as the identity",
@@ -63,7 +63,7 @@ def read(own: Path, classes: Sequence[str] = (), notes: Notes | None = None) -> 
 
     `classes` are the names of the classes; without them, examples show numbers.
     """
-    notes, inside = Notes() if notes is None else notes, Inside(own)
+    notes, inside = Notes() if notes is None else notes, SafeFolder(own)
     folders = sorted(path for path in (own / "attacks").glob("*") if path.is_dir())
     found = (
         notes.part(f"attacks/{folder.name}", partial(_attack, folder, classes, inside, notes), None)
@@ -72,7 +72,7 @@ def read(own: Path, classes: Sequence[str] = (), notes: Notes | None = None) -> 
     return [attack for attack in found if attack is not None]
 
 
-def _records(folder: Path, inside: Inside, notes: Notes) -> dict[str, Record]:
+def _records(folder: Path, inside: SafeFolder, notes: Notes) -> dict[str, Record]:
     """Returns the records by name, the oldest first."""
     found = {}
     for place in sorted(folder.glob("*/record"), key=_age):
@@ -83,7 +83,7 @@ def _records(folder: Path, inside: Inside, notes: Notes) -> dict[str, Record]:
     return found
 
 
-def _record(place: Path, inside: Inside) -> Record:
+def _record(place: Path, inside: SafeFolder) -> Record:
     inside.tree(place)
     record = Record.load(place)
     sound.check_settings(record.settings)
@@ -91,20 +91,20 @@ def _record(place: Path, inside: Inside) -> Record:
     return record
 
 
-def _masking(folder: Path, inside: Inside) -> dict[str, str]:
+def _masking(folder: Path, inside: SafeFolder) -> dict[str, str]:
     """Returns the results of the masking checks, by the name of the attack."""
     for file in (folder / "table.txt", *folder.glob("masking-*/checks.txt")):
         inside.file(file, largest=LARGEST)
     return masking.load(folder)
 
 
-def _shown(file: Path, inside: Inside, classes: Sequence[str]) -> tuple[list[Example], Sheet]:
+def _shown(file: Path, inside: SafeFolder, classes: Sequence[str]) -> tuple[list[Example], Sheet]:
     inside.file(file)
     found = Examples.load(file)
     return _examples(found, classes), _sheet(found)
 
 
-def _attack(folder: Path, classes: Sequence[str], inside: Inside, notes: Notes) -> Attack | None:
+def _attack(folder: Path, classes: Sequence[str], inside: SafeFolder, notes: Notes) -> Attack | None:
     found = _records(folder, inside, notes)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Samples of a model whose training left no pictures here: one of the zoo, or from the hub."""
+"""Samples of models without pictures from training, such as those of the zoo or the hub."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ebmlife.storage import checkpoint
 
 
 def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> None:
-    """Keeps a picture of fresh samples, as training would have drawn it; nothing where training did."""
+    """Stores a picture of new samples as training draws it, unless there is one."""
     source = locate.find(run)
     file = folder(locate.own(run)) / f"samples-{checkpoint.choose(source, None):09d}.png"
     if file.is_file() or any((source / "pictures").glob("samples-*.png")):
@@ -19,4 +19,5 @@ def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> No
 
 
 def folder(own: Path) -> Path:
+    """Returns where the picture is stored."""
     return own / "report" / "pictures"

@@ -1,7 +1,7 @@
-"""The page of a run, served live to this computer. Its few addresses are all there is: no file can be asked for.
+"""Serves the live report of a run to this computer. It has a few fixed addresses and serves no files.
 
-Every request is answered, and none can hold up the others for good: reading and answering have a time each, the number
-of connections is limited, and a page that takes long to make is answered with the one before.
+Every request is answered, and none can block the others forever: reading and answering have time limits, the number of
+connections is limited, and while a new page takes long to render, requests get the previous one.
 """
 
 import io
@@ -19,22 +19,20 @@ from socket import socket
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from ebmlife.errors import BadInput
-from ebmlife.report.addresses import is_own
-from ebmlife.report.connections import Connections, Timed, linger
-from ebmlife.report.contents import gather
-from ebmlife.report.desk import Desk, Refused
-from ebmlife.report.inside import shown
+from ebmlife.errors import BadInput, shown
+from ebmlife.report.connections import Connections, Timed, is_own, linger
+from ebmlife.report.contents import read_contents
 from ebmlife.report.notes import reason
 from ebmlife.report.page import Page, render
-from ebmlife.report.uploads import LARGEST, Wish
+from ebmlife.report.trials import Refused, Trials
+from ebmlife.report.uploads import LARGEST, TrialSettings
 
-_FRESH = 1.0  # seconds for which a page is not made anew
-_PATIENCE = 15.0  # seconds that a request waits for a page that is being made
+_FRESH = 1.0  # seconds for which a page is not rendered again
+_PATIENCE = 15.0  # seconds that a request waits for a page that is being rendered
 _HEADING, _SENDING, _ANSWERING, _ENDING = 10.0, 60.0, 60.0, 2.0  # seconds for headers, body, answer, the client's end
-_HEAD = 2**18  # bytes of the request's line and its headers
+_HEAD = 2**18  # bytes of the request line and the headers
 _CONNECTIONS = 32  # at a time, each of which may hold an upload in memory
-_NOTHING = "default-src 'none'; frame-ancestors 'none'"  # policy of what is no page
+_NOTHING = "default-src 'none'; frame-ancestors 'none'"  # policy of answers other than the page
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -45,16 +43,18 @@ _HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves the page of `run`; with a desk, images can be tried on it."""
+    """Serves the report of `run`; with a trials, images can be tried on it."""
 
     daemon_threads = True
     request_queue_size = 2 * _CONNECTIONS
 
-    def __init__(self, run: str | Path, *, host: str = "127.0.0.1", port: int = 0, desk: Desk | None = None) -> None:
-        self.run, self.desk, self._lock = run, desk, threading.Lock()
+    def __init__(
+        self, run: str | Path, *, host: str = "127.0.0.1", port: int = 0, trials: Trials | None = None
+    ) -> None:
+        self.run, self.trials, self._lock = run, trials, threading.Lock()
         self.host, self.connections = host.lower(), Connections(_CONNECTIONS)
         self._made: tuple[float, Page] | None = None
-        self.page()  # a folder that is no run is said now
+        self.page()  # fail now if the folder holds no run
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -67,19 +67,19 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def private(self) -> bool:
-        """Whether only this computer can reach it."""
+        """Whether only this computer can reach the server."""
         return ip_address(str(self.server_address[0])).is_loopback
 
     def page(self) -> Page:
-        """The page as the run is now, or was a moment ago; the last one where it takes too long to make another."""
+        """Returns the page at most a second old, or the previous one if rendering takes too long."""
         if not self._lock.acquire(timeout=_PATIENCE):
             if self._made is None:
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the page is being made; ask again")
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the page is being rendered; try again")
             return self._made[1]
         try:
             if self._made is None or time.monotonic() - self._made[0] > _FRESH:
-                form = None if self.desk is None else self.desk.form
-                page = render([gather(self.run)], live=True, form=form)
+                form = None if self.trials is None else self.trials.form
+                page = render([read_contents(self.run)], live=True, form=form)
                 self._made = time.monotonic(), page
             return self._made[1]
         finally:
@@ -95,13 +95,13 @@ class PageServer(ThreadingHTTPServer):
             self.close_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        self.connections.heard(request, whole=False)
+        self.connections.heard(request, complete=False)
         linger(request, seconds=_ENDING, most=LARGEST)
         self.connections.leave(request)
         self.close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that left, or a fault of ours: in a line, as nobody is helped by a traceback in a terminal."""
+        """Prints an error of ours in one line, and nothing if a client has left."""
         error = sys.exception()
         if isinstance(error, Exception) and not isinstance(error, OSError):
             print(f"ebmlife: a request failed: {shown(reason(error), 300)}", file=sys.stderr, flush=True)
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
     connection: socket
     server_version, sys_version = "ebmlife", ""
     default_request_version = "HTTP/1.0"
-    request_version, requestline, command = default_request_version, "", ""  # until they are read
+    request_version, requestline, command = default_request_version, "", ""  # before they are read
     raw_requestline = b""
     _answered = False
 
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle(self) -> None:
         super().handle()  # one request: HTTP/1.0
         if self._reading.late and not self._answered:
-            self._refuse(Refused(HTTPStatus.REQUEST_TIMEOUT, "the request did not come to its end"))
+            self._refuse(Refused(HTTPStatus.REQUEST_TIMEOUT, "the request is incomplete"))
         elif self.raw_requestline and not self._answered:
             self._refuse(Refused(HTTPStatus.BAD_REQUEST, "the request is empty"))
 
@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"trial": self._begin, "trial/": self._cancel}, body=True)
 
     def _answer(self, routes: dict[str, Callable[[str, bytes], None]], *, body: bool = False) -> None:
-        """The route of the path itself, or of its first part with what follows it."""
+        """Calls the route of the path, or that of its first part with the rest as argument."""
         try:
             sent = self._body() if body else b""  # read before anything is refused: a browser reads no answer before
             self.server.connections.heard(self.connection)
@@ -159,10 +159,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Other sites' pages, open in the same browser, must reach nothing here, whatever name they give this host."""
         host, *others = self.headers.get_all("Host", [""])
         if others or not is_own(host, self.server.host):
-            raise Refused(HTTPStatus.FORBIDDEN, "this page is only served under this computer's own address")
+            raise Refused(HTTPStatus.FORBIDDEN, "the page is served only under this computer's own address")
         origin = self.headers.get("Origin")
         if origin is not None and origin.partition("://")[2] != host:
-            raise Refused(HTTPStatus.FORBIDDEN, "this page answers no other page")
+            raise Refused(HTTPStatus.FORBIDDEN, "requests from other pages are not answered")
 
     def _page(self, rest: str, sent: bytes) -> None:
         page = self.server.page()
@@ -177,38 +177,38 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json({"digest": page.digest, "sections": sections})
 
     def _begin(self, rest: str, sent: bytes) -> None:
-        wish = Wish.parse(self._query())
-        name = self._desk().begin(sent, self.headers.get_content_type(), wish)
+        wish = TrialSettings.parse(self._query())
+        name = self._trials().begin(sent, self.headers.get_content_type(), wish)
         self._send_json({"address": f"trial/{name}"}, HTTPStatus.ACCEPTED)
 
     def _state(self, rest: str, sent: bytes) -> None:
-        self._send_json(self._desk().find(rest).state())
+        self._send_json(self._trials().find(rest).state())
 
     def _cancel(self, rest: str, sent: bytes) -> None:
-        self._desk().find(rest.removesuffix("/cancel")).cancel()
+        self._trials().find(rest.removesuffix("/cancel")).cancel()
         self._send_json({})
 
-    def _desk(self) -> Desk:
-        if self.server.desk is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "no image can be tried here: add --classifier NAME to ebmlife watch")
-        return self.server.desk
+    def _trials(self) -> Trials:
+        if self.server.trials is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "no classifier to attack: start ebmlife watch with --classifier NAME")
+        return self.server.trials
 
     def _query(self) -> dict[str, str]:
         try:
             return dict(parse_qsl(self._address().query, max_num_fields=20))
         except ValueError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, "too much is asked for") from error
+            raise Refused(HTTPStatus.BAD_REQUEST, "the query has too many fields") from error
 
     def _address(self) -> SplitResult:
         try:
             return urlsplit(self.path)
         except ValueError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, "this is no address") from error
+            raise Refused(HTTPStatus.BAD_REQUEST, "the address is not valid") from error
 
     def _body(self) -> bytes:
         text = self.headers.get("Content-Length", "")
         if not (text.isascii() and text.isdigit() and len(text) < 16):
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "the size of the image must be said")
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "the request must state the size of the image")
         size = int(text)
         self._reading.allow(seconds=_SENDING, most=4 * LARGEST)
         try:
@@ -218,15 +218,15 @@ class _Handler(BaseHTTPRequestHandler):
                 for _ in range(min(size, 3 * LARGEST) // 2**16):  # a browser reads no answer before it has sent all
                     self.rfile.read(2**16)
         except TimeoutError as error:
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the image did not come to its end") from error
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the image is incomplete") from error
         if size > LARGEST:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the file is larger than {LARGEST // 2**20} MB")
         if len(sent) < size:
-            raise Refused(HTTPStatus.BAD_REQUEST, "the image did not come to its end")
+            raise Refused(HTTPStatus.BAD_REQUEST, "the image is incomplete")
         return sent
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Of requests that the library refuses; with our headers, and without repeating what was asked."""
+        """Answers requests that the library refuses, with our headers and without repeating the request."""
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
         self._refuse(Refused(status, status.description or status.phrase))
 

@@ -15,7 +15,7 @@ from ebmlife.errors import BadInput
 from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalised
 from ebmlife.plots.pictures import save
 from ebmlife.report.images import embedded_file
-from ebmlife.report.inside import Inside
+from ebmlife.report.safe_files import SafeFolder
 from ebmlife.runs import build, locate
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.storage import checkpoint
@@ -49,7 +49,7 @@ def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> No
 
 
 def read(own: Path) -> Surfaces | None:
-    place, inside = own / "report" / "surfaces", Inside(own)
+    place, inside = own / "report" / "surfaces", SafeFolder(own)
     text = inside.content(place / "surfaces.json")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Training curves and the diagnostic plot of a run, from its log."""
+"""Training curves and the diagnostic plot, from the log of a run."""
 
 import math
 from collections.abc import Sequence
@@ -7,37 +7,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ebmlife.plots import pictures
+from ebmlife.plots.charts import span
 from ebmlife.plots.correlations import correlations
 from ebmlife.report.charts import Chart, Line
 from ebmlife.runs import logging
 
-POINTS = 300  # of a curve: more than a screen can tell apart only weigh
+POINTS = 300  # of a curve: a screen cannot show more
 _MOST = 24  # columns of a log that are drawn
-_CURVES = {  # of Langevin's training; column of the log: title, what is on the axis, what to look for
+_CURVES = {  # title, label of the axis and caption by column of the log, for training with Langevin chains
     "energy_difference": (
         "Energy difference",
         "U(x+) - U(x-)",
-        "Healthy: it swings about 0. A difference that stays on one side means that data and samples drift apart.",
+        "In a healthy training it oscillates around 0. If it stays on one side, data and samples drift apart.",
     ),
     "gradient": (
         "Langevin gradient",
         "|grad E|",
-        "Healthy: it settles. A gradient that grows without end comes before a divergence.",
+        "In a healthy training it settles. If it keeps growing, the training will diverge.",
     ),
-    "generator_loss": ("Generator loss", "|g(z) - x-|^2", "How far the generator is behind the chains that it starts."),
-    "age_mean": ("Age of the bank", "walks since birth", "The mean over the states that are kept between updates."),
+    "generator_loss": (
+        "Generator loss",
+        "|g(z) - x-|^2",
+        "Distance from generated images to the ends of their chains.",
+    ),
+    "age_mean": ("Age of the bank", "updates since initialization", "Mean over the states of the bank."),
 }
 
 
 def curves(lines: Sequence[dict[str, Any]]) -> list[Chart]:
-    """A chart for each column that the log has, means over neighbouring updates with their extremes."""
+    """Returns a chart for each column of the log: means over neighboring updates, with their extremes."""
     charts = []
     for name, (title, y_name, caption) in _columns(lines).items():
-        there = [line for line in lines if line.get(name) is not None]
-        if len(there) > 1:
-            y = np.array([line[name] for line in there], dtype=np.float64)
-            charts.append(_curve(title, y_name, caption, np.array([line["update"] for line in there]), y))
+        logged = [line for line in lines if line.get(name) is not None]
+        if len(logged) > 1:
+            y = np.array([line[name] for line in logged], dtype=np.float64)
+            charts.append(_curve(title, y_name, caption, np.array([line["update"] for line in logged]), y))
     return charts
 
 
@@ -49,13 +53,13 @@ def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str, str]]
 
 
 def diagnostics(lines: Sequence[dict[str, Any]]) -> list[Chart]:
-    """The lower half of the paper's diagnostic plot: how difference and gradient go together."""
+    """Returns the lower half of the paper's diagnostic plot: correlations of energy difference and gradient."""
     names = ("energy_difference", "gradient")
     lines = [line for line in lines if all(line.get(name) is not None for name in names)]
     if len(lines) < 2:
         return []
     difference, gradient = (np.array([line[name] for line in lines], dtype=np.float64) for name in names)
-    with np.errstate(all="ignore"):  # figures that are not finite are said below the chart
+    with np.errstate(all="ignore"):  # the page counts values that are not finite
         found = correlations(difference, gradient)
     n = min(len(lines), 5000)
     return [
@@ -68,7 +72,7 @@ def diagnostics(lines: Sequence[dict[str, Any]]) -> list[Chart]:
             ],
             "lag in updates",
             "correlation",
-            f"Over the last {n:,} updates. Healthy: the difference's falls fast and turns negative.",
+            f"Over the last {n:,} updates. In a healthy training that of the difference falls fast and turns negative.",
             bars=True,
         ),
         Chart(
@@ -85,14 +89,14 @@ def diagnostics(lines: Sequence[dict[str, Any]]) -> list[Chart]:
 
 def _curve(title: str, y_name: str, caption: str, x: NDArray[np.int64], y: NDArray[np.float64]) -> Chart:
     parts = np.array_split(np.arange(len(y)), min(POINTS, len(y)))
-    with np.errstate(all="ignore"):  # figures that are not finite are said below the chart
+    with np.errstate(all="ignore"):  # the page counts values that are not finite
         line = Line(
             title.lower(),
             [float(y[part].mean()) for part in parts],
             [float(y[part].min()) for part in parts],
             [float(y[part].max()) for part in parts],
         )
-        scale = pictures.span(y) if len(y) > 100 and np.isfinite(y).all() else None
+        scale = span(y) if len(y) > 100 and np.isfinite(y).all() else None
     if len(parts) < len(y):
         caption += f" Each point is the mean of {math.ceil(len(y) / len(parts))} updates, the band their extremes."
     return Chart(title, [float(x[part[-1]]) for part in parts], [line], "update", y_name, caption, scale=scale)

@@ -16,7 +16,7 @@ from ebmlife.defense import DefendedClassifier, Purifier
 from ebmlife.errors import BadInput
 from ebmlife.plots import pictures
 from ebmlife.report.images import embedded
-from ebmlife.report.uploads import Wish
+from ebmlife.report.uploads import TrialSettings
 from ebmlife.sampling.energy import Energy, gradient
 from ebmlife.sampling.long_run import log_spaced
 from ebmlife.sampling.rng import derive_seed
@@ -63,7 +63,7 @@ class _Cancellable(nn.Module):
 class Trial:
     """A trial of one image, in a thread of its own; `state` is what the page shows."""
 
-    def __init__(self, defence: Defence, x: Tensor, wish: Wish) -> None:
+    def __init__(self, defence: Defence, x: Tensor, wish: TrialSettings) -> None:
         self._defence, self._x, self._wish = defence, x[None].to(defence.device), wish
         energy = _Cancellable(defence.energy, self._check)
         purifier = Purifier(energy, steps=wish.langevin, step_size=defence.step_size, clip=defence.clip)

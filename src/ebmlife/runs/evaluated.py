@@ -45,7 +45,7 @@ class Images:
             "split": splits.split_of(self.part),
             "images": len(self.data),
             "trained_on": None if repeated is None else repeated > 0,
-            "fingerprint": fingerprint.of_tensors(self.data.take(rows), said=str(len(self.data))),
+            "fingerprint": fingerprint.of_tensors(self.data.take(rows), text=str(len(self.data))),
             "options": {name: value for name, value in self.part.options.items() if value is not None},
         }
 

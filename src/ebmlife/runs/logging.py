@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from ebmlife.plots import pictures
+from ebmlife.plots import charts, pictures
 from ebmlife.storage import regular
 from ebmlife.storage.atomic import atomic_write
 from ebmlife.training.base import Report
@@ -197,16 +195,16 @@ def draw_diagnostics(run: Path) -> Path:
     lines = read_log(run / "log.jsonl")
     file = run / "diagnostics.png"
     if lines and {"energy_difference", "gradient"} <= lines[0].keys():
-        pictures.save(file, pictures.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
+        pictures.save(file, charts.diagnostics(_column(lines, "energy_difference"), _column(lines, "gradient")))
     elif lines:
         columns = {name: _points(lines, name) for name in lines[0] if name not in ("update", *TIMES)}
-        pictures.save(file, pictures.progress({name: points for name, points in columns.items() if points}))
+        pictures.save(file, charts.progress({name: points for name, points in columns.items() if points}))
     return file
 
 
 def _draw_burn_in(run: Path, chains: WithBurnIn) -> None:
     arrived = {line["update"]: line["arrived"] for line in read_log(run / "log.jsonl") if "arrived" in line}
-    picture = pictures.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
+    picture = charts.burn_in(chains.burn_in.age.cpu().numpy(), arrived, mature=chains.mature)
     pictures.save(run / "burn-in.png", picture)
 
 
@@ -217,43 +215,3 @@ def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
 
 def _points(lines: list[dict[str, Any]], name: str) -> dict[int, float]:
     return {line["update"]: line[name] for line in lines if line.get(name) is not None}
-
-
-class Bar:
-    """A progress bar with update, headline metric, speed and time left; plain lines without a terminal. It shows the
-    share of the time that is spent waiting for data if that is more than a twentieth."""
-
-    def __init__(self, *, done: int, updates: int, console: Console) -> None:
-        self._console, self._updates, self._speed, self._last_line = console, updates, Speed(), time.monotonic()
-        self._waiting = 0.0
-        self._progress = Progress(
-            TextColumn("update {task.completed}/{task.total}"),
-            BarColumn(bar_width=12),
-            TextColumn("{task.fields[headline]}"),
-            TextColumn("{task.fields[speed]:.1f}/s{task.fields[waiting]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=updates, completed=done, headline="", speed=0.0, waiting="")
-
-    def __call__(self, metrics: Report) -> None:
-        speed = self._speed()
-        headline = f"{metrics.headline.replace('_', ' ')} {getattr(metrics, metrics.headline):+.3f}"
-        self._waiting += 0.1 * (min(1.0, metrics.data_seconds * speed) - self._waiting)  # over the last tens of updates
-        waiting = f", {self._waiting:.0%} waiting for data" if self._waiting > 0.05 else ""
-        self._progress.update(self._task, completed=metrics.update, headline=headline, speed=speed, waiting=waiting)
-        if not self._console.is_terminal and time.monotonic() - self._last_line > 10:
-            self._last_line = time.monotonic()
-            left = (self._updates - metrics.update) / speed
-            self._console.print(
-                f"update {metrics.update}/{self._updates}  {headline}  {speed:.1f}/s{waiting}  {left:.0f} s left"
-            )
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()

@@ -17,6 +17,7 @@ from ebmlife.recipes.schema import Recipe, differences, validate
 from ebmlife.runs import build, logging, machine, shards
 from ebmlife.runs.export import can_be_resumed
 from ebmlife.runs.folder import UNSAVED, holds_run, make_folder, refuse_taken, still_there, write_recipe
+from ebmlife.runs.progress import ProgressDisplay, TrainingProgress
 from ebmlife.runs.resuming import conditions, restore, settle
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.rng import generator
@@ -197,12 +198,13 @@ def _watchers(
     board = logging.Board(folder / "tensorboard", trainer.chains, every=every, after=trainer.update)
     for open_file in (log, board):
         stack.callback(open_file.close)
-    bar = stack.enter_context(logging.Bar(done=trainer.update, updates=recipe.updates, console=console))
+    display = stack.enter_context(ProgressDisplay("update", console=console))
+    shown = TrainingProgress(display, updates=recipe.updates)
     pictures = logging.Pictures(folder, _sources(training), trainer.chains, every=recipe.watch.pictures_every)
     if log.damaged:
         said = f"{log.damaged} damaged lines of log.jsonl are kept as {logging.DAMAGED_LOG}"
         console.print(said, soft_wrap=True, highlight=False)
-    return [log, board, bar, pictures]
+    return [log, board, shown, pictures]
 
 
 def _save(training: build.Training, folder: Path, ranks: Ranks) -> None:

@@ -1,1 +1,1 @@
-"""Energies, the Langevin loop over them, and the fast gradient that it runs on."""
+"""Energies, Langevin sampling, and the fast gradients that it uses."""

@@ -1,4 +1,4 @@
-"""Energies and how they combine. An energy is any callable from states (B, ...) to one number each (B,)."""
+"""Energies and their combinations. An energy is any callable from states (B, ...) to one number per state (B,)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -6,29 +6,44 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from ebmlife.sampling.flags import turned_off
+from ebmlife.sampling.freezing import flags_off
 
 Energy = Callable[[Tensor], Tensor]
 
 
 def gradient(energy: Energy, x: Tensor) -> Tensor:
-    """grad E(x) of each state of the batch, with no trace left on the energy's parameters.
+    """Returns grad E(x) of each state, without gradients on the energy's parameters.
 
-    An energy that knows a faster way than autograd has a method `gradient`; combinations ask their parts.
+    An energy with a faster way than autograd provides a method `gradient`. Combinations of energies call their parts.
+
+    Args:
+        energy: Any callable from states (B, ...) to energies (B,), or an object with a method `gradient`.
+        x: States (B, ...).
+
+    Returns:
+        Gradients of the shape of x.
     """
     own = getattr(energy, "gradient", None)
     if own is not None:
         grad: Tensor = own(x)
-        return grad.detach()  # a network's own output would remember its way
+        return grad.detach()  # it may be the output of a network
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         return torch.autograd.grad(energy(leaf).sum(), leaf)[0]
 
 
 def curvature(energy: Energy, x: Tensor, v: Tensor) -> Tensor:
-    """H(x) v of each state, H the Hessian of E: the derivative of <grad E(x), v>, by autograd through `energy` itself.
+    """Returns the Hessian-vector product H(x) v of each state, the derivative of <grad E(x), v>, by autograd.
 
-    An energy that knows a better way has a method `curvature`; one that is only a drift, with no E, needs it.
+    An energy with a better way provides a method `curvature`. A drift without an energy must provide it.
+
+    Args:
+        energy: Any callable from states (B, ...) to energies (B,).
+        x: States (B, ...).
+        v: Vectors of the shape of x.
+
+    Returns:
+        Products of the shape of x.
     """
     own = getattr(energy, "curvature", None)
     if own is not None:
@@ -77,8 +92,8 @@ class _Total(nn.Module):
     def __init__(self, *terms: Energy) -> None:
         super().__init__()
         self.terms = list(terms)
-        # A plain list hides its modules from .to() and from `frozen`: register them by hand, so that
-        # terms that are not modules stay welcome.
+        # nn.ModuleList takes modules only. A plain list takes any callable but hides modules from .to() and `frozen`,
+        # so they are registered by hand.
         for i, term in enumerate(terms):
             if isinstance(term, nn.Module):
                 self.add_module(str(i), term)
@@ -106,7 +121,11 @@ class _Total(nn.Module):
 
 
 class Score(nn.Module):
-    """What chains walk on where there is a score s(x) = grad log p(x) and no energy: grad E(x) = -s(x)."""
+    """A score s(x) = grad log p(x) in place of an energy, for Langevin sampling: grad E(x) = -s(x).
+
+    Args:
+        score: Callable from states (B, ...) to scores of the same shape.
+    """
 
     conservative = False
 
@@ -119,38 +138,42 @@ class Score(nn.Module):
         return -self.score(x)
 
 
-def is_energy(walked: object) -> bool:
-    """Whether E(x) can be asked for, not the slope alone: a score says that it is not `conservative`."""
-    return callable(walked) and getattr(walked, "conservative", True)
+def is_energy(sampled: object) -> bool:
+    """Whether E(x) is defined, and not only its gradient: a score has `conservative = False`."""
+    return callable(sampled) and getattr(sampled, "conservative", True)
 
 
 def tempered(energy: Energy, temperature: float) -> Energy:
-    """E(x) / temperature."""
+    """Returns the energy E(x) / temperature."""
     return _Tempered(energy, temperature)
 
 
 def gaussian(tau: float) -> Energy:
-    """|x|^2 / (2 tau^2): keeps long chains inside the image cube."""
+    """Returns the energy |x|^2 / (2 tau^2), which keeps long chains near the image cube."""
     return _Gaussian(tau)
 
 
 def total(*terms: Energy) -> Energy:
-    """E_1(x) + E_2(x) + ..."""
+    """Returns the energy E_1(x) + E_2(x) + ..."""
     return terms[0] if len(terms) == 1 else _Total(*terms)
 
 
 @contextmanager
 def frozen(energy: Energy, *, walking: bool = True) -> Iterator[Energy]:
-    """Within: parameters need no gradient and modules are in eval mode; afterwards all is as it was.
+    """Turns off parameter gradients and training mode within a `with` block.
 
-    Only the gradient with respect to x is wanted while walking, so that half of the backward pass is saved. A module
-    with more to arrange for a walk does so in its context manager `walking`; `walking=False` where none is made. Where
-    several threads walk at a time, all is as it was after the last of them.
+    Sampling needs the gradient with respect to x only, which saves half of the backward pass. The flags are restored
+    at the end of the block; if several threads are inside, at the end of the last one.
+
+    Args:
+        energy: The energy. One that is no module is left as it is.
+        walking: Whether Langevin sampling takes place in the block. If so, modules that have a context manager
+            `walking` are inside it.
     """
     if not isinstance(energy, nn.Module):
         yield energy
         return
-    with turned_off(energy), ExitStack() as stack:
+    with flags_off(energy), ExitStack() as stack:
         for module in energy.modules() if walking else ():
             arrange: Callable[[], AbstractContextManager[None]] | None = getattr(module, "walking", None)
             if arrange is not None:

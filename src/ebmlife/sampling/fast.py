@@ -1,4 +1,4 @@
-"""The fastest gradient of a network's energy that this machine has. The network's mathematics stay in its `forward`."""
+"""The fastest way to a network's energy gradient on this machine. The network's mathematics stay in its `forward`."""
 
 import copy
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.errors import BadInput, nearest
-from ebmlife.sampling import threads
-from ebmlife.sampling.copies import Copies, Copy
+from ebmlife.sampling import torch_threads
 from ebmlife.sampling.energy import Energy, gradient, tempered
 from ebmlife.sampling.native import Program, Unsupported
+from ebmlife.sampling.weight_copies import Copies, Copy
 
-_FEWEST = 8  # images: of a block that is less than full, more is wasted than won
+_FEWEST = 8  # images: a block that is not full wastes more than it gains
 Precision = Literal["auto", "f32", "bf16"]
 Compile = Literal["auto", "on", "off"]
 
@@ -22,19 +22,28 @@ Compile = Literal["auto", "on", "off"]
 def prepare(
     net: nn.Module, *, temperature: float = 1.0, precision: Precision = "f32", compile: Compile = "auto"
 ) -> Energy:
-    """net(x) / temperature, whose gradient along a Langevin walk is taken the fastest way there is.
+    """Returns the energy net(x) / temperature with the fastest gradient that this machine has.
 
-    - "f32": exact. ReLU networks of convolutions run in a compiled program on the CPU, anything else under autograd.
-    - "bf16": the network in bfloat16, states and updates in float32. Rounding puts some activations on the other side
-      of 0, and with them their part of the gradient: its cosine with the exact one is about 0.998.
-    - "auto": bf16 where the hardware computes in it, else f32; never where it would be emulated.
+    `net` can be trained further: each call of `langevin` uses the weights at its start, in every thread. Where PyTorch
+    computes in float32, sampling uses `net` itself, and changing its weights meanwhile is an error. A thread that
+    changes several weights while another may start sampling must hold
+    `ebmlife.sampling.weight_copies.changing_weights`.
 
-    Where PyTorch does the work, `compile="on"` lets it compile the network (up to a minute, cached on disk) and "auto"
-    does so on CUDA only, which is unmeasured.
+    Args:
+        net: The network, from states (B, ...) to one number per state (B,).
+        temperature: Divides the network's output.
+        precision: "f32" is exact; ReLU networks of convolutions run in a compiled program on the CPU, others under
+            autograd. "bf16" runs the network in bfloat16, with states and updates in float32; rounding changes the
+            sign of some activations, and the cosine of the gradient with the exact one is about 0.998. "auto" is bf16
+            where the hardware computes in it, else f32.
+        compile: Whether PyTorch compiles the network where it does the work: "on" (up to a minute, cached on disk),
+            "off", or "auto", which is on for CUDA only and has not been measured.
 
-    `net` can go on learning: each walk takes the weights of its beginning, also if several threads walk. Where PyTorch
-    does the work in float32, the walk is on `net` itself, and is a BadInput if weights change meanwhile. A thread that
-    changes several weights while another may begin a walk holds `ebmlife.sampling.copies.changing_weights`.
+    Returns:
+        The energy, a module with methods `forward` and `gradient`.
+
+    Raises:
+        BadInput: If `precision` or `compile` is unknown.
     """
     choices = {"auto": has_bf16(_device(net)), "f32": False, "bf16": True}
     if precision not in choices:
@@ -42,12 +51,12 @@ def prepare(
     compiled = {"auto": _device(net).type == "cuda", "on": True, "off": False}
     if compile not in compiled:
         raise BadInput(f"unknown compile {compile!r}{nearest(compile, compiled)}")
-    walked = (_Half if choices[precision] else _Full)(net, compiled[compile])
-    return walked if temperature == 1 else tempered(walked, temperature)
+    energy = (_Half if choices[precision] else _Full)(net, compiled[compile])
+    return energy if temperature == 1 else tempered(energy, temperature)
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 matrices itself."""
+    """Whether the device multiplies bfloat16 matrices in hardware."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
@@ -56,12 +65,12 @@ def has_bf16(device: torch.device) -> bool:
 
 
 class _Full(nn.Module):
-    """float32: by the compiled program where there is one for this network and these states, else by autograd."""
+    """The energy in float32: by the compiled program where it supports the network and the states, else by autograd."""
 
     def __init__(self, net: nn.Module, compiled: bool = False) -> None:
         super().__init__()
         self.net, self._compiled = net, compiled
-        self._torch = [_by_torch(net, compiled)]  # in a list: it is no submodule of its own
+        self._torch = [_by_torch(net, compiled)]  # in a list, so that it is not registered as a submodule
         self._copies = Copies(net, lambda: _Programs(net))
         self._programmed: dict[tuple[tuple[int, ...], int], bool] = {}  # by shape of a state and size of a block
 
@@ -70,8 +79,8 @@ class _Full(nn.Module):
         return energy
 
     def gradient(self, x: Tensor) -> Tensor:
-        count = threads.awake()
-        key = tuple(x.shape[1:]), 8 if len(x) < 16 * count else 16  # work for every thread
+        count = torch_threads.awake()
+        key = tuple(x.shape[1:]), 8 if len(x) < 16 * count else 16  # so that every thread has work
         fits = x.dtype == torch.float32 and x.device.type == "cpu" and len(x) >= _FEWEST
         if fits and self._programmed.get(key, True):
             try:
@@ -89,24 +98,24 @@ class _Full(nn.Module):
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        with threads.walking(asleep=any(self._programmed.values())), self._copies.walk():
+        with torch_threads.walking(asleep=any(self._programmed.values())), self._copies.walk():
             yield
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _Full, (self.net, self._compiled)  # programs and copies are made again
+        return _Full, (self.net, self._compiled)  # programs and copies are rebuilt
 
 
 class _Programs(Copy):
-    """A copy with its programs."""
+    """A copy of the network with its compiled programs."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__(_copied(net))
         self._programs: dict[tuple[tuple[int, ...], int], Program] = {}
 
     def program(self, shape: tuple[int, ...], images: int) -> Program:
-        """For states of this shape and blocks of so many, or Unsupported."""
+        """Returns the program for states of this shape and blocks of this many images, or raises Unsupported."""
         if (shape, images) not in self._programs:
-            self.keep = bool(self._programs)  # until there is one
+            self.keep = bool(self._programs)  # a copy without any program is dropped
             self._programs[shape, images] = Program(self.net, shape, images=images)
             self.keep = True
         return self._programs[shape, images]
@@ -117,12 +126,12 @@ def _copied(net: nn.Module) -> nn.Module:
         raise Unsupported("weights of another type or on another device")
     try:
         return copy.deepcopy(net)
-    except Exception as error:  # whatever a stranger's network holds, autograd can do the work
+    except Exception as error:  # any network can be given, and autograd can do the work
         raise Unsupported(f"{type(error).__name__}: {error}") from error
 
 
 class _Half(nn.Module):
-    """A bfloat16 copy of the network for the gradient; the copy follows the weights."""
+    """The energy whose gradient is that of a bfloat16 copy of the network. The copy follows the weights."""
 
     def __init__(self, net: nn.Module, compiled: bool = False) -> None:
         super().__init__()
@@ -145,7 +154,7 @@ class _Half(nn.Module):
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        with threads.walking(asleep=False), self._copies.walk():
+        with torch_threads.walking(asleep=False), self._copies.walk():
             yield
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -153,7 +162,7 @@ class _Half(nn.Module):
 
 
 class _Halved(Copy):
-    """A copy in bfloat16, as PyTorch runs it."""
+    """A copy of the network in bfloat16, run by PyTorch."""
 
     def __init__(self, net: nn.Module, compiled: bool) -> None:
         half = copy.deepcopy(net).bfloat16().eval().requires_grad_(False)
@@ -162,7 +171,7 @@ class _Halved(Copy):
 
 
 def _by_torch(net: nn.Module, compiled: bool) -> Energy:
-    """The network as PyTorch runs it; dynamic, as the last batch may be smaller."""
+    """Returns the network, compiled or not. Shapes are dynamic because the last batch may be smaller."""
     if not compiled:
         return net
     compiled_net: Energy = torch.compile(net, dynamic=True)

@@ -1,4 +1,4 @@
-"""Short names for tensors and functions, by what they hold: so that work is not gone on with on something else."""
+"""Fingerprints of tensors and functions, so that resumed work is never continued with different inputs."""
 
 import hashlib
 import math
@@ -9,32 +9,33 @@ from torch import Tensor, nn
 from ebmlife.sampling.energy import Energy, frozen, gradient
 
 _PROBED = 4  # states
-_ROUNDING = 0.01  # relative: another machine, or another number of threads, rounds otherwise
+_ROUNDING = 0.01  # relative difference between machines, or between numbers of threads
 
 
-def of_tensors(*tensors: Tensor, said: str = "") -> str:
-    digest = hashlib.sha256(said.encode())
+def of_tensors(*tensors: Tensor, text: str = "") -> str:
+    """Returns 12 hexadecimal digits that depend on the tensors' bytes and on `text`."""
+    digest = hashlib.sha256(text.encode())
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:12]
 
 
 def of_functions(*functions: object) -> str:
-    """By the weights of those that are modules, and by all else that makes them; of others nothing can be known."""
+    """Returns a fingerprint of modules: their weights, classes and plain attributes. Other callables are ignored."""
     modules = [function for function in functions if isinstance(function, nn.Module)]
     tensors = [tensor for module in modules for _, tensor in _held(module)]
-    return of_tensors(*tensors, said=repr([_form(module) for module in modules]))
+    return of_tensors(*tensors, text=repr([_form(module) for module in modules]))
 
 
 def of_gradient(energy: Energy, x: Tensor) -> list[float]:
-    """|grad E| of the first states of a batch: a closure, or whatever holds a list, is known by what it does."""
+    """Returns |grad E| of the first states of a batch, which identifies energies that are closures."""
     with frozen(energy):
         lengths: list[float] = gradient(energy, x)[:_PROBED].flatten(1).double().norm(dim=1).tolist()
     return lengths
 
 
 def alike(old: object, new: object) -> bool:
-    """Whether two settings are the same; lists of numbers were measured, and may differ by rounding."""
+    """Whether two settings are equal. Lists of numbers are measurements, which may differ by rounding."""
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return all(a == b or _near(a, b) for a, b in zip(old, new, strict=True))
     return old == new
@@ -47,12 +48,12 @@ def _near(a: object, b: object) -> bool:
 
 
 def _held(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """Parameters and buffers, also those that are no part of a state dict: a classifier's scaling is in some."""
+    """Returns all parameters and buffers, also non-persistent ones: some hold a classifier's input scaling."""
     return sorted([*module.named_parameters(), *module.named_buffers()], key=lambda item: item[0])
 
 
 def _form(module: nn.Module) -> list[tuple[str, str, list[tuple[str, object]]]]:
-    """Its parts, by path and class, with temperature, tau, strides, sizes: what makes a function and is no tensor."""
+    """Returns the path, class and plain attributes of all submodules, such as temperature, tau and strides."""
     return [(path, type(part).__qualname__, _numbers(part)) for path, part in module.named_modules()]
 
 
@@ -62,5 +63,5 @@ def _numbers(part: nn.Module) -> list[tuple[str, object]]:
 
 
 def _plain(value: object) -> bool:
-    """Whether its text is the same in every process."""
+    """Whether the representation of a value is the same in every process."""
     return isinstance(value, int | float | str) or (isinstance(value, tuple) and all(map(_plain, value)))

@@ -1,4 +1,4 @@
-"""The Langevin loop. There is no second one anywhere."""
+"""Langevin sampling. This is the only Langevin loop of the package."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -14,6 +14,8 @@ from ebmlife.sampling.schedule import Schedule, scheduled
 
 @dataclass(frozen=True)
 class Info:
+    """What `langevin` measures on the way."""
+
     gradient: Tensor  # (): mean over chains and steps of |grad E(x)|; 0 for no steps
 
 
@@ -26,9 +28,21 @@ def langevin(
     noise: Noise = torch.randn_like,
     clip: float | None = None,
 ) -> tuple[Tensor, Info]:
-    """x <- x - (step_size**2 / 2) * grad E(x) + step_size * N(0, I), `steps` times.
+    """Runs Langevin dynamics: x <- x - (step_size**2 / 2) * grad E(x) + step_size * N(0, I), `steps` times.
 
-    With `clip`, the gradient's part of a step is shortened to this length per state where it is longer.
+    Args:
+        energy: Any callable from states (B, ...) to energies (B,).
+        x: Initial states (B, ...). They are not modified.
+        steps: Number of Langevin steps.
+        step_size: Standard deviation of the noise of one step.
+        noise: Returns standard normal noise of the shape of its argument, such as `seeded(7)`.
+        clip: Largest length of a state's gradient term in one step; longer ones are scaled down.
+
+    Returns:
+        The final states, and an `Info` with the mean gradient magnitude.
+
+    Raises:
+        BadInput: If `steps` is negative or `step_size` is not positive.
     """
     if steps < 0 or not step_size > 0:
         raise BadInput(f"langevin needs steps of at least 0 and a step_size above 0, got {steps} and {step_size}")
@@ -51,7 +65,14 @@ def _shorten(lengths: Tensor, *, to: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Walk:
-    """How chains walk during training: `langevin` with all but the energy and the states settled."""
+    """Langevin sampling with fixed settings: all arguments of `langevin` but the energy and the states.
+
+    Args:
+        steps: Number of Langevin steps, which may follow a schedule over training updates.
+        step_size: Standard deviation of the noise of one step.
+        noise: As for `langevin`.
+        clip: As for `langevin`.
+    """
 
     steps: Schedule  # K in the paper
     step_size: float
@@ -59,8 +80,10 @@ class Walk:
     clip: float | None = None
 
     def __call__(self, energy: Energy, x: Tensor, *, update: int) -> tuple[Tensor, Info]:
+        """Runs `langevin` with the number of steps that the schedule has at this update."""
         steps = int(scheduled(self.steps)(update))
         return langevin(energy, x, steps=steps, step_size=self.step_size, noise=self.noise, clip=self.clip)
 
     def with_steps(self, steps: int) -> Self:
+        """Returns the same settings with another number of steps."""
         return replace(self, steps=steps)

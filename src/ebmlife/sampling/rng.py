@@ -1,8 +1,8 @@
-"""Randomness as an argument: nothing in ebmlife draws from the global generator.
+"""Random numbers. Randomness is always an argument: nothing in ebmlife draws from the global generator.
 
-What a generator draws depends on a seed and a name. Training has the plain names: "births", "bank", "weights" and so
-on. Samples, scores and pictures put their scope in front of them ("sample/0/births"), and exams and attacks have names
-that only they use ("exam births", "17/start"), so that commands with one seed share nothing.
+A generator is determined by a seed and a name. Training uses plain names such as "births", "bank" and "weights".
+Samples, scores and pictures put a scope before them ("sample/0/births"), and exams and attacks have names of their own
+("exam births", "17/start"), so that commands with the same seed draw independent numbers.
 """
 
 import hashlib
@@ -11,22 +11,28 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-Noise = Callable[[Tensor], Tensor]
+Noise = Callable[[Tensor], Tensor]  # x -> N(0, I) of the shape of x
 
 
 def derive_seed(seed: int, name: str) -> int:
-    """A seed in [0, 2^63) made of `seed` and `name`: neighbouring ones share nothing."""
+    """Returns a seed in [0, 2^63) that is a hash of `seed` and `name`."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def generator(seed: int, name: str = "", *, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator whose seed mixes `seed` and `name`, so that neighbouring seeds share nothing."""
+    """Returns a generator that is seeded with a hash of `seed` and `name`.
+
+    Args:
+        seed: The seed of the run or the command.
+        name: What the numbers are for. Different names give independent streams.
+        device: Where the generator draws.
+    """
     return torch.Generator(device).manual_seed(derive_seed(seed, name))
 
 
 def normal(rng: torch.Generator) -> Noise:
-    """x -> N(0, I) of x's shape, drawn from `rng`."""
+    """Returns a noise function that draws from `rng`."""
 
     def noise(x: Tensor) -> Tensor:
         return torch.randn(x.shape, generator=rng, device=x.device, dtype=x.dtype)
@@ -35,39 +41,57 @@ def normal(rng: torch.Generator) -> Noise:
 
 
 def seeded(seed: int, *, device: torch.device | str = "cpu") -> Noise:
-    """x -> N(0, I) of x's shape; the same sequence for the same seed."""
+    """Returns a noise function with the same sequence for the same seed.
+
+    Args:
+        seed: Any whole number.
+        device: The device of the tensors that it will be called with.
+
+    Returns:
+        A function from a tensor x to N(0, I) of the shape of x.
+    """
     return normal(generator(seed, device=device))
 
 
 class PerImageNoise:
-    """x -> N(0, I), where each run of states (a lane) draws from a generator of its own.
+    """A noise function in which consecutive states of a batch draw from generators of their own.
 
-    What a lane draws does not depend on which others walk beside it. Its place in the sequence can be kept and gone
-    back to, which replays the draws.
+    What an image's states draw does not depend on the other images of the batch. `place` and `go_to` save and restore
+    the positions in the sequences, to replay the draws.
+
+    Args:
+        seeds: The seed of each image.
+        sizes: The number of states of each image.
+        device: Where the generators draw.
     """
 
     def __init__(self, seeds: Sequence[int], sizes: Sequence[int], *, device: torch.device | str = "cpu") -> None:
-        self._sizes = list(sizes)  # states of each lane
+        self._sizes = list(sizes)
         self._generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
 
     def __call__(self, x: Tensor) -> Tensor:
         z = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for lane, rng in zip(torch.split(z, self._sizes), self._generators, strict=True):
-            lane.normal_(generator=rng)
+        for part, rng in zip(torch.split(z, self._sizes), self._generators, strict=True):
+            part.normal_(generator=rng)
         return z
 
     def place(self) -> list[Tensor]:
+        """Returns the states of all generators."""
         return [rng.get_state() for rng in self._generators]
 
     def go_to(self, place: Sequence[Tensor]) -> None:
+        """Restores what `place` returned."""
         for rng, state in zip(self._generators, place, strict=True):
             rng.set_state(state)
 
 
 class Streams:
-    """Independent random streams of one seed, by name: what one part draws never shifts another part's draws.
+    """Independent random streams of one seed, by name. Draws from one never shift the draws of another.
 
-    `scope` goes before their names: of one of several processes, which else would all draw alike, or of a purpose.
+    Args:
+        seed: The seed of all streams.
+        device: Where they draw.
+        scope: Put before all names, to give a process or a purpose streams of its own.
     """
 
     def __init__(self, seed: int = 0, *, device: torch.device | str = "cpu", scope: str = "") -> None:

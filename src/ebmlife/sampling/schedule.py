@@ -1,4 +1,4 @@
-"""Values that change over training: learning rates, numbers of steps, rejuvenation probabilities."""
+"""Schedules: values that change over training, such as learning rates and numbers of Langevin steps."""
 
 import sys
 from dataclasses import dataclass
@@ -8,20 +8,22 @@ _LARGEST = sys.float_info.max  # whole numbers can be larger
 
 @dataclass(frozen=True)
 class Phase:
+    """A value that holds from an update on."""
+
     from_update: int
     value: float
 
 
 @dataclass(frozen=True)
 class Piecewise:
-    """update -> the value of the last phase that has begun."""
+    """A piecewise constant schedule: at an update, the value of the last phase that has started."""
 
     phases: tuple[Phase, ...]
 
     def __post_init__(self) -> None:
         starts = [phase.from_update for phase in self.phases]
         if not starts or starts[0] != 0 or starts != sorted(set(starts)):
-            raise ValueError(f"phases must begin at update 0 and go up, got {starts}")
+            raise ValueError(f"phases must start at update 0 and increase, got {starts}")
         if not all(-_LARGEST <= phase.value <= _LARGEST for phase in self.phases):  # NaN is not
             raise ValueError("values must be finite")
 
@@ -30,16 +32,18 @@ class Piecewise:
 
     @property
     def values(self) -> tuple[float, ...]:
+        """The values of all phases."""
         return tuple(phase.value for phase in self.phases)
 
 
 def constant(value: float) -> Piecewise:
+    """Returns a schedule that always has the same value."""
     return Piecewise((Phase(0, value),))
 
 
 @dataclass(frozen=True)
 class LinearDecay:
-    """A schedule that falls in a straight line: value(update) * max(0, 1 - update / until)."""
+    """A schedule times a linear decay to 0: schedule(update) * max(0, 1 - update / until)."""
 
     schedule: Piecewise
     until: int
@@ -48,15 +52,16 @@ class LinearDecay:
         return self.schedule(update) * max(0.0, 1 - update / self.until)
 
 
-Schedule = Piecewise | float  # what callers may give
+Schedule = Piecewise | float
 
 
 def scheduled(value: Schedule) -> Piecewise:
+    """Returns a schedule as it is, and a number as a constant schedule."""
     return value if isinstance(value, Piecewise) else constant(value)
 
 
 def parse(text: str) -> Piecewise:
-    """'1e-4' or '1e-4, 1e-5 @ 50000, 1e-6 @ 75000': values and the updates from which they hold; or 'gamma_anneal'."""
+    """Parses a schedule: '1e-4', or '1e-4, 1e-5 @ 50000' with the updates from which values hold, or 'gamma_anneal'."""
     if text.strip() == "gamma_anneal":
         return GAMMA_ANNEAL
     phases = []

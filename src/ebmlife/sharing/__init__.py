@@ -1,1 +1,1 @@
-"""Models from and for other people: importers of their weights, uploads with a card."""
+"""Exchange of models: importers for foreign weights, and uploads with a model card."""

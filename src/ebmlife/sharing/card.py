@@ -1,4 +1,4 @@
-"""The model card of a run: what it is, how it was trained, what was measured, how to use it."""
+"""The model card of a run: the model, its training, its results, and how to use it."""
 
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,10 @@ from ebmlife.runs import scores
 from ebmlife.runs.logging import read_log
 from ebmlife.runs.model import Model
 
-_SHOWN = (  # fields of the recipe, and what they mean to a reader
-    ("updates", "updates in the recipe"),
-    ("batch", "batch"),
-    ("data_noise", "noise on data"),
+_SHOWN = (  # fields of the recipe and their descriptions
+    ("updates", "updates of the recipe"),
+    ("batch", "batch size"),
+    ("data_noise", "data noise"),
     ("temperature", "temperature"),
     ("tau", "tau of the Gaussian term"),
 )
@@ -27,7 +27,7 @@ energies = model.energy(images)
 
 
 def model_card(model: Model, run: Path, name: str, *, update: int, license: str | None) -> str:
-    """README.md for the hub, its numbers from the recipe, the log and the files of results in the run's folder."""
+    """Returns the text of README.md for the hub, with numbers from the recipe, the log and the results of the run."""
     recipe = model.recipe
     parts = [
         _header(license),
@@ -53,7 +53,7 @@ def _numbers(model: Model) -> str:
     rows = [(meaning, getattr(recipe, field)) for field, meaning in _SHOWN if getattr(recipe, field) is not None]
     rows += [
         ("network", _part(recipe.net.model_dump())),
-        ("Langevin steps of an update", "/".join(f"{value:g}" for value in recipe.langevin.steps.values)),
+        ("Langevin steps per update", "/".join(f"{value:g}" for value in recipe.langevin.steps.values)),
         ("Langevin step size", recipe.langevin.step_size),
         ("chains", _part(recipe.chains.model_dump())),
         ("start", _part(recipe.start.model_dump())),
@@ -69,13 +69,13 @@ def _part(values: dict[str, Any]) -> str:
 
 
 def _results(run: Path) -> str:
-    """What was measured, by the command that did, and the last line of the log."""
+    """Lists the measured results by command, and the last line of the log."""
     lines, data = [], scores.evaluated_on(run)
     for command, found in scores.read(run).items():
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
         on = data.get(command)
         against = "" if on is None else f", against {on['images']:,} images of {on['kind']}, split {on['split']}"
-        lines.append(f"- `{command}`: {figures}{against}")
+        lines.append(f"- `{command}`: {metrics}{against}")
     log = read_log(run / "log.jsonl")
     if log:
         last = log[-1]

@@ -1,4 +1,4 @@
-"""A run's weights given to others, with a card that says what they are."""
+"""Uploads the weights of a run with a model card."""
 
 import tempfile
 from collections.abc import Iterable
@@ -23,9 +23,21 @@ def push(
     hub: Hub | None = None,
     trust_code: str | Iterable[str] | Trust = (),
 ) -> str:
-    """Uploads the averaged weights of a run as `hf:user/model` and says where they can be seen.
+    """Uploads the averaged weights of a run to the Hugging Face hub.
 
-    Neither banks nor optimizers go with them: what is pushed can be used, not resumed.
+    Banks and optimizers are left out: an uploaded model can be used, but its training cannot be resumed.
+
+    Args:
+        run: The run's folder.
+        name: The repository, as `hf:user/model`.
+        update: Update of the checkpoint; by default the newest.
+        license: License of the weights by its identifier on the hub.
+        private: Whether to make a new repository private.
+        hub: The hub; by default Hugging Face.
+        trust_code: The functions that the model may call.
+
+    Returns:
+        The address of the model on the hub.
     """
     repository, _ = parse(name)
     hub = hub or find_hub()

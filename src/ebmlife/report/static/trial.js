@@ -23,7 +23,7 @@ const Trial = (() => {
     const form = byId("trial-form");
     const types = byId("file").accept.split(",");
     if (!types.includes(blob.type)) {
-      say(`This is no image that can be read here; use ${types.map((t) => t.split("/")[1].toUpperCase()).join(", ")}.`, true);
+      say(`This file is not a readable image; use ${types.map((t) => t.split("/")[1].toUpperCase()).join(", ")}.`, true);
       return;
     }
     if (blob.size > Number(form.dataset.largest)) {
@@ -34,7 +34,7 @@ const Trial = (() => {
     const picture = byId("chosen");
     URL.revokeObjectURL(picture.src);
     picture.src = URL.createObjectURL(blob);
-    picture.alt = "The image that was chosen";
+    picture.alt = "The chosen image";
     picture.hidden = false;
     say("");
     busy(running);

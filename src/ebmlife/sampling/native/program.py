@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ebmlife.sampling.copies import versions
 from ebmlife.sampling.native.library import Operation, library
 from ebmlife.sampling.native.lowering import lower
 from ebmlife.sampling.native.steps import Step, Unsupported
 from ebmlife.sampling.native.winograd import accelerated
+from ebmlife.sampling.weight_copies import versions
 
 _BAND_BYTES = 1 << 18  # of the source that a band of pixels reads: half of a usual cache of a core
 

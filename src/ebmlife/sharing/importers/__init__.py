@@ -1,4 +1,4 @@
-"""Weights that other people trained."""
+"""Importers for weights that were not trained with ebmlife."""
 
 from ebmlife.sharing.importers.any import load
 from ebmlife.sharing.importers.authors import load_authors_tf

@@ -1,4 +1,4 @@
-"""Any file of weights that an importer knows, by what is in it."""
+"""Loads any file of weights that one of the importers recognizes."""
 
 from pathlib import Path
 
@@ -9,9 +9,17 @@ from ebmlife.sharing.importers.states import read_state_dict
 
 
 def load(path: str | Path, *, net: str | None = None) -> Imported:
-    """The network of a TensorFlow checkpoint of the authors', or of a state dict of mimicry's or Hugging Face's.
+    """Loads a TensorFlow checkpoint of the paper's authors, or a state dict of mimicry or Hugging Face.
 
-    Its kind follows from the names of its tensors; `net` insists on one.
+    Args:
+        path: The checkpoint or the file.
+        net: The kind of network, such as "ebm-sngan32"; by default it follows from the names of the tensors.
+
+    Returns:
+        The network with its kind and options.
+
+    Raises:
+        BadInput: If the file is damaged or holds no known network.
     """
     if Path(f"{str(path).removesuffix('.index')}.index").is_file():
         tensors, kinds = authors.authors_tensors(path), authors.KINDS

@@ -1,4 +1,4 @@
-"""The weights that the paper's authors released, in TensorFlow's format; kernels are (height, width, in, out) there."""
+"""Weights that the paper's authors released as TensorFlow checkpoints, with kernels (height, width, in, out)."""
 
 from pathlib import Path
 
@@ -18,7 +18,18 @@ _RGB = 3
 
 
 def load_authors_tf(path: str | Path, *, net: str) -> nn.Module:
-    """The network of a TensorFlow checkpoint `path` (X for X.index), of a kind of `KINDS`, such as 'ebm-sngan32'."""
+    """Loads a network that the paper's authors released as a TensorFlow checkpoint.
+
+    Args:
+        path: The checkpoint: X for X.index.
+        net: The kind of network: a key of `KINDS`, such as "ebm-sngan32".
+
+    Returns:
+        The network in eval mode.
+
+    Raises:
+        BadInput: If the file is damaged or holds another network.
+    """
     return imported(authors_tensors(path), KINDS, net, str(path)).net
 
 

@@ -15,7 +15,18 @@ _RGB = 3
 
 
 def load_biggan_deep(path: str | Path, *, net: str) -> nn.Module:
-    """The generator of a published file of weights ('gen-biggan128' or 'gen-biggan256')."""
+    """Loads a BigGAN-deep generator from a published file of weights.
+
+    Args:
+        path: The file.
+        net: The kind of network: "gen-biggan128" or "gen-biggan256".
+
+    Returns:
+        The network in eval mode.
+
+    Raises:
+        BadInput: If the file is damaged or holds another network.
+    """
     return imported(biggan_deep_tensors(path), KINDS, net, str(path)).net
 
 

@@ -1,4 +1,4 @@
-"""What an importer knows of a kind of network, and how foreign tensors become its weights."""
+"""Descriptions of foreign networks, and the conversion of their tensors to our weights."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,24 +14,28 @@ Options = dict[str, int]
 
 @dataclass(frozen=True)
 class Kind:
-    sign: str  # the name of a tensor that no kind further on in the same table has
+    """A kind of network in a foreign format."""
+
+    sign: str  # the name of a tensor that no later kind of the same table has
     network: Callable[..., nn.Module]
-    options: Callable[[Tensors], Options]  # of the network, read off the shapes of tensors
-    name: Callable[[str], str]  # of our weight in their file
-    value: Callable[[str, Tensor], Tensor]  # their name and tensor -> ours
-    ignored: tuple[str, ...] = ()  # ends of names that are no weights
+    options: Callable[[Tensors], Options]  # of the network, from the shapes of tensors
+    name: Callable[[str], str]  # from the name of our weight to theirs
+    value: Callable[[str, Tensor], Tensor]  # from their name and tensor to ours
+    ignored: tuple[str, ...] = ()  # suffixes of names of tensors that are not weights
 
 
 @dataclass(frozen=True)
 class Imported:
+    """An imported network."""
+
     kind: str  # such as 'ebm-sngan32'
-    network: Callable[..., nn.Module]  # what made `net` of `options`
+    network: Callable[..., nn.Module]  # builds `net` from `options`
     options: Options
     net: nn.Module  # in eval mode
 
 
 def imported(tensors: Tensors, kinds: Mapping[str, Kind], net: str, origin: str) -> Imported:
-    """The network of kind `net` with these weights; all of them are used, or it is a BadInput."""
+    """Returns the network of kind `net` with these weights. All tensors must be used, or BadInput is raised."""
     if net not in kinds:
         raise BadInput(f"{origin}: unknown kind of network {net!r}{nearest(net, kinds)}")
     kind = kinds[net]
@@ -43,15 +47,15 @@ def imported(tensors: Tensors, kinds: Mapping[str, Kind], net: str, origin: str)
         raise BadInput(f"{origin} is no {net}: it has no tensor {error}{_instead(tensors, kinds, net)}") from error
     except (_MisfitError, ValueError, IndexError) as error:
         raise BadInput(f"{origin} is no {net}: {error}{_instead(tensors, kinds, net)}") from error
-    strange = sorted(name for name in set(tensors) - names if not name.endswith(kind.ignored))
-    if strange:
+    unused = sorted(name for name in set(tensors) - names if not name.endswith(kind.ignored))
+    if unused:
         instead = _instead(tensors, kinds, net)
-        raise BadInput(f"{origin} is no {net}: its tensor {strange[0]!r} has no place in one{instead}")
+        raise BadInput(f"{origin} is no {net}: its tensor {unused[0]!r} has no place in one{instead}")
     return Imported(net, kind.network, options, made.eval())
 
 
 def recognised(tensors: Tensors, kinds: Mapping[str, Kind]) -> str | None:
-    """The kind that the names of these tensors speak for."""
+    """Returns the kind of network that these tensors belong to, by their names."""
     return next((name for name, kind in kinds.items() if kind.sign in tensors), None)
 
 
@@ -60,7 +64,7 @@ class _MisfitError(Exception):
 
 
 def _fill(net: nn.Module, kind: Kind, tensors: Tensors) -> set[str]:
-    """Gives the network its weights, and the names of the tensors that were used."""
+    """Loads the weights and returns the names of the tensors that were used."""
     state, names = net.state_dict(), set()
     for key, target in state.items():
         if not key.endswith("num_batches_tracked"):

@@ -13,7 +13,18 @@ _THEIR_EPSILON, _OUR_EPSILON = 1e-5, 1e-3  # of batch norm
 
 
 def load_mimicry(path: str | Path, *, net: str) -> nn.Module:
-    """The generator of a checkpoint of mimicry's ('gen-sngan32', 'gen-sngan64' or 'gen-sngan128')."""
+    """Loads a generator from a checkpoint of mimicry.
+
+    Args:
+        path: The checkpoint.
+        net: The kind of network: "gen-sngan32", "gen-sngan64" or "gen-sngan128".
+
+    Returns:
+        The network in eval mode.
+
+    Raises:
+        BadInput: If the file is damaged or holds another network.
+    """
     return imported(mimicry_tensors(path), KINDS, net, str(path)).net
 
 

@@ -1,4 +1,4 @@
-"""State dicts of PyTorch's, from safetensors or from files that `torch.load` reads without running what they say."""
+"""Reads PyTorch state dicts from safetensors files, or from pickles without executing code."""
 
 import pickle
 from pathlib import Path
@@ -13,7 +13,7 @@ from ebmlife.errors import BadInput
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a file by name; those of a training checkpoint lie under 'model_state_dict' or 'state_dict'."""
+    """Returns the tensors of a file by name, also those under 'model_state_dict' or 'state_dict'."""
     file = Path(path)
     if not file.is_file():
         raise BadInput(f"{file}: no such file")

@@ -1,4 +1,4 @@
-"""Only what a run itself holds is read for its page: regular files whose real place is inside the run's folder."""
+"""Safe access to the files of a run: only regular files whose real path is inside its folder are read."""
 
 import os
 import stat
@@ -7,33 +7,32 @@ from pathlib import Path
 from ebmlife.errors import BadInput
 
 LARGEST = 2**26  # bytes of a file of text or of a picture
-_MANY = 10_000  # entries of a folder that are looked at
-_LONG = 120  # letters of a name or a reason that are shown
+_MANY = 10_000  # largest number of entries of a folder
 
 
-class Inside:
-    """The files of a folder. Links are followed, but not out of it."""
+class SafeFolder:
+    """A folder whose files can be read safely. Links are followed, but not out of the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._roots = [Path(os.path.realpath(place)) for place in (folder, *_blobs(folder))]
 
     def file(self, path: Path, *, largest: int | None = None) -> Path | None:
-        """The path itself if a regular file is there, None if nothing is, BadInput for anything else."""
+        """Returns the path if it is a regular file, None if nothing exists, and raises BadInput otherwise."""
         if not os.path.lexists(path):
             return None
         self._opened(path, largest, close=True)
         return path
 
     def content(self, path: Path, *, largest: int = LARGEST) -> bytes | None:
-        """The bytes of a regular file, None if nothing is there, BadInput for anything else."""
+        """Returns the bytes of a regular file, None if nothing exists, and raises BadInput otherwise."""
         if not os.path.lexists(path):
             return None
         with os.fdopen(self._opened(path, largest), "rb") as stream:
             return stream.read(largest)
 
     def tree(self, folder: Path) -> None:
-        """BadInput unless a folder, and all that lies in it, are regular files and folders inside."""
+        """Raises BadInput unless a folder holds only regular files and folders inside of this one."""
         self._real(folder)
         seen = 0
         for place, folders, names in os.walk(folder):
@@ -45,10 +44,10 @@ class Inside:
                     self.file(path)
 
     def _opened(self, path: Path, largest: int | None, *, close: bool = False) -> int:
-        """A descriptor of a regular file. A FIFO does not block here, and a link that was just put there is refused."""
+        """Opens a regular file. A FIFO does not block, and a link that was created meanwhile is refused."""
         try:
             real = self._real(path, strict=True)
-            if not stat.S_ISREG(real.lstat().st_mode):  # to open a device can have effects of its own
+            if not stat.S_ISREG(real.lstat().st_mode):  # opening a device can have side effects
                 raise BadInput(f"{self.name(path)} is not a regular file")
             descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -73,13 +72,7 @@ class Inside:
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
 
 
-def shown(text: str, most: int = _LONG) -> str:
-    """A name from somewhere else as one printable line: no control characters, no halves of letters, not too long."""
-    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
-    return line if len(line) <= most else f"{line[: most - 3]}..."
-
-
 def _blobs(folder: Path) -> list[Path]:
-    """The hub's cache keeps a model's files apart from its snapshots, which are links to them."""
+    """Returns where the hub's cache keeps the files to which a snapshot links."""
     model = folder.parent.parent
     return [model / "blobs"] if folder.parent.name == "snapshots" and model.name.startswith("models--") else []

@@ -1,4 +1,4 @@
-"""What a run is, in words and numbers: its model, its recipe, how far it is, what it cost."""
+"""Summarizes a run in words and numbers: its model, recipe, progress and cost."""
 
 import math
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ebmlife.recipes.schema import EBMRecipe, Recipe, flat
-from ebmlife.report.inside import Inside
+from ebmlife.report.safe_files import SafeFolder
 from ebmlife.runs import build
 from ebmlife.storage import checkpoint
 
@@ -16,26 +16,26 @@ _STARTS = {
     "uniform": "noise",
     "data": "data",
     "generator": "a generator's images",
-    "augmented": "their own old states, altered a little",
-    "coarse": "images of a lower resolution",
+    "augmented": "their own earlier states with small changes",
+    "coarse": "images of lower resolution",
 }
 _CHAINS = {
-    "fresh": "begin anew at every update",
+    "fresh": "are new at every update",
     "persistent": "are kept in a bank between updates",
-    "maturing": "ripen in a burn-in bank before they are learned from",
+    "maturing": "stay in a burn-in bank before they are used for learning",
 }
 _METHODS = {
-    "ebm": "An energy",
-    "gan": "A generator, and the discriminator that it learned from,",
+    "ebm": "An energy-based model",
+    "gan": "A generative adversarial network",
     "classifier": "A classifier",
-    "score": "The score",
+    "score": "A score network",
     "flow": "A normalizing flow",
-    "recovery": "Energies given noisier images,",
+    "recovery": "A recovery likelihood model",
 }
 _NETWORKS = {  # where their weights are in a checkpoint
     "parameters of the energy": ("trainer/ebm/ema/", "trainer/energy/ema/"),
-    "of its generator": ("trainer/generator/ema/", "frozen_generator/"),
-    "of the discriminator": ("trainer/discriminator/ema/",),
+    "parameters of its generator": ("trainer/generator/ema/", "frozen_generator/"),
+    "parameters of its discriminator": ("trainer/discriminator/ema/",),
     "parameters": ("trainer/classifier/ema/", "trainer/score/ema/", "trainer/flow/ema/"),
 }
 
@@ -48,13 +48,13 @@ class Fact:
 
 
 def headline(recipe: Recipe, shape: Sequence[int] | None) -> str:
-    """What the model is, in a sentence."""
-    states = "" if not shape else "points of the plane: " if len(shape) == 1 else f"{_size(shape)} images: "
+    """Returns a sentence or two about the model."""
+    states = "" if not shape else "points in the plane: " if len(shape) == 1 else f"{_size(shape)} images: "
     what = f"{_METHODS[recipe.method]} of {states}{_data(recipe)}."
     if not isinstance(recipe, EBMRecipe):
         return what
     start = _STARTS.get(recipe.start.kind, recipe.start.kind)
-    chains = _CHAINS.get(recipe.chains.kind, f"are of the kind '{recipe.chains.kind}'")
+    chains = _CHAINS.get(recipe.chains.kind, f"are of kind '{recipe.chains.kind}'")
     return f"{what} Its training chains start from {start} and {chains}."
 
 
@@ -66,41 +66,41 @@ def _data(recipe: Recipe) -> str:
 
 def _size(shape: Sequence[int]) -> str:
     channels, height, width = shape
-    return f"{height}x{width} {'grey' if channels == 1 else 'colour'}"
+    return f"{height}x{width} {'gray' if channels == 1 else 'color'}"
 
 
 def sizes(folder: Path) -> list[Fact]:
-    """Of the networks in the newest checkpoint."""
+    """Returns the numbers of parameters of the networks in the newest checkpoint."""
     counts = {name: parameters(folder, prefixes) for name, prefixes in _NETWORKS.items()}
     return [Fact(name, _short(count)) for name, count in counts.items() if count]
 
 
 def facts(recipe: Recipe, lines: Sequence[dict[str, Any]], *, saved: int, sizes: Sequence[Fact]) -> list[Fact]:
-    """How far, how large, how long. `saved` is the update of the newest checkpoint."""
+    """Returns progress, sizes, settings and cost. `saved` is the update of the newest checkpoint."""
     update = lines[-1]["update"] if lines else saved
     found = [Fact("update", f"{update:,}", f"of {recipe.updates:,}"), *sizes]
     if isinstance(recipe, EBMRecipe):
         steps = recipe.langevin.steps(max(update - 1, 0))
-        found.append(Fact("Langevin steps an update", f"{steps:,.0f}", f"of size {recipe.langevin.step_size:g}"))
+        found.append(Fact("Langevin steps per update", f"{steps:,.0f}", f"of size {recipe.langevin.step_size:g}"))
     if lines:
-        found.append(Fact("training time", duration(seconds(lines)), "of updates alone"))
+        found.append(Fact("training time", duration(seconds(lines)), "without evaluations"))
     if lines and isinstance(recipe, EBMRecipe):
-        found.append(Fact("image-steps", _short(image_steps(recipe, update)), "one image, one Langevin step"))
+        found.append(Fact("image-steps", _short(image_steps(recipe, update)), "images times Langevin steps"))
     return found
 
 
 def newest(folder: Path) -> tuple[int, Path | None]:
-    """Update and place of the newest checkpoint, whose files are all inside the run; 0 and None where there is none."""
+    """Returns update and path of the newest checkpoint, or 0 and None. All of its files must be inside the run."""
     update = checkpoint.choose(folder, None)
     if update is None:
         return 0, None
     place = checkpoint.path(folder, update)
-    Inside(folder).tree(place)
+    SafeFolder(folder).tree(place)
     return update, place
 
 
 def parameters(folder: Path, prefixes: tuple[str, ...]) -> int:
-    """Of a network in the newest checkpoint, from the file's header alone."""
+    """Returns the number of parameters of a network in the newest checkpoint, from the file's header."""
     _, place = newest(folder)
     if place is None:
         return 0
@@ -109,7 +109,7 @@ def parameters(folder: Path, prefixes: tuple[str, ...]) -> int:
 
 
 def states(folder: Path) -> tuple[int, ...] | None:
-    """The shape of a state, from the newest checkpoint."""
+    """Returns the shape of a state, from the newest checkpoint."""
     _, place = newest(folder)
     if place is None:
         return None
@@ -117,7 +117,7 @@ def states(folder: Path) -> tuple[int, ...] | None:
 
 
 def seconds(lines: Sequence[dict[str, Any]]) -> float:
-    """Sum of 1 / speed over the updates that were logged."""
+    """Returns the training time: the sum of 1 / speed over the logged updates."""
     speeds = (line.get("updates_per_second") or 0 for line in lines)
     return math.fsum(1 / speed for speed in speeds if 1e-9 < speed < math.inf)
 
@@ -138,7 +138,7 @@ def class_names(recipe: Recipe) -> Sequence[str]:
 
 
 def rows(recipe: Recipe) -> list[tuple[str, str]]:
-    """Every field of the recipe."""
+    """Returns every field of the recipe and its value."""
     return [(name, _plain(value)) for name, value in flat(recipe.model_dump(mode="json")).items()]
 
 

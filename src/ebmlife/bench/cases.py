@@ -1,4 +1,4 @@
-"""Who is compared: our Langevin, the loop as everybody writes it, and a peer, on the same energies."""
+"""The cases of the benchmark, and the contestants: our Langevin sampling, the plain PyTorch loop, and a peer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,13 +21,15 @@ from ebmlife.training.chains import Persistent
 from ebmlife.training.ebm import TrainableEnergy, Trainer
 from ebmlife.training.starts import Uniform
 
-Contestant = Callable[[int], Any]  # walks so many steps, or makes so many updates
+Contestant = Callable[[int], Any]  # does this many Langevin steps, or training updates
 STEP_SIZE, TEMPERATURE = 5e-3, 1e-2
 OURS, HALF, FOLDED, PLAIN, PEER = "ours, f32", "ours, bf16", "ours, no compiler", "plain PyTorch", "torchebm"
 
 
 @dataclass(frozen=True)
 class Case:
+    """A network and a batch of images."""
+
     name: str
     size: int
     width: int
@@ -56,7 +58,7 @@ CASES = (
 
 
 def plain_energy(net: SNGANEnergy) -> Energy:
-    """The energy as SNGAN's layer table prints it: convolutions first, then pools."""
+    """Returns the energy as SNGAN's layer table gives it: convolutions first, then pooling."""
 
     def energy(x: Tensor) -> Tensor:
         for block in net.blocks:
@@ -70,7 +72,7 @@ def plain_energy(net: SNGANEnergy) -> Energy:
 
 
 def plain_walk(energy: Energy, x: Tensor, steps: int, noise: Noise = torch.randn_like) -> Tensor:
-    """The loop as everybody writes it."""
+    """Runs Langevin sampling as a plain PyTorch loop."""
     x = x.detach().clone().requires_grad_(True)
     for _ in range(steps):
         grad = torch.autograd.grad(energy(x).sum(), [x])[0]
@@ -79,7 +81,7 @@ def plain_walk(energy: Energy, x: Tensor, steps: int, noise: Noise = torch.randn
 
 
 def contestants(case: Case) -> dict[str, Contestant]:
-    """Walks of so many steps, by name."""
+    """Returns the contestants that run Langevin steps, by name."""
     net, x = case.net(), case.start()
     printed = plain_energy(net)
     energies = {FOLDED: tempered(net, TEMPERATURE)}
@@ -114,7 +116,7 @@ def _torchebm(energy: Energy, x: Tensor) -> Contestant | None:
 
 
 def update_contestants(case: Case, *, steps: int = 30, bank: int = 1000) -> dict[str, Contestant]:
-    """Whole training updates with persistent chains of so many steps: so many of them, by name."""
+    """Returns the contestants that run training updates with persistent chains of `steps` steps, by name."""
 
     def trainer(fast: bool) -> Trainer:
         net, streams = case.net(), Streams(0)

@@ -1,7 +1,7 @@
-"""PyTorch's own threads, kept asleep during walks of the compiled program.
+"""Keeps PyTorch's own threads idle while the compiled program samples.
 
-Woken by each small operation of a step, they spin for milliseconds on the very cores that the next gradient needs.
-PyTorch keeps their number for each thread that calls it, so each walk sets and restores it in its own thread.
+Each small operation of a step would wake them, and they then spin for milliseconds on the cores that the next gradient
+needs. PyTorch keeps the number of threads per calling thread, so each sampling sets and restores it in its own.
 """
 
 import os
@@ -12,20 +12,20 @@ from contextlib import contextmanager
 import torch
 
 _lock = threading.Lock()
-_here = threading.local()  # `sleeps`: how many of them this thread is in
-_sleeps, _count = 0, 1  # of all threads; how many threads PyTorch has when they are awake
-_walked = False  # whether there was a walk in this process
+_here = threading.local()  # `sleeps`: how often this thread has put PyTorch's threads to sleep
+_sleeps, _count = 0, 1  # the same over all threads; the number of PyTorch's threads when they are awake
+_walked = False  # whether this process has sampled
 
 
 def awake() -> int:
-    """How many threads PyTorch has when they are not asleep."""
+    """Returns the number of PyTorch's threads when they are not asleep."""
     with _lock:
         return _count if _sleeps else torch.get_num_threads()
 
 
 @contextmanager
 def walking(*, asleep: bool) -> Iterator[None]:
-    """For a walk: if `asleep`, PyTorch works in the calling thread alone until the end."""
+    """Marks a `with` block that samples. If `asleep`, PyTorch uses only the calling thread in it."""
     global _walked
     _walked = True
     if not asleep:
@@ -39,13 +39,13 @@ def walking(*, asleep: bool) -> Iterator[None]:
 
 
 def _fall_asleep() -> int:
-    """Returns the number of threads to wake up to."""
+    """Returns the number of threads to restore."""
     global _sleeps, _count
     before = torch.get_num_threads()
     with _lock:
         if _sleeps == 0:
             _count = before
-        elif before == 1 and not _sleeps_here():  # a thread that first calls PyTorch during another's walk inherits 1
+        elif before == 1 and not _sleeps_here():  # a new thread inherits the 1 of another's block
             before = _count
         _sleeps += 1
     _here.sleeps = _sleeps_here() + 1
@@ -66,7 +66,7 @@ def _sleeps_here() -> int:
 
 
 def _in_child() -> None:
-    """A forked child has neither the walks of other threads nor the threads of OpenMP, for which it would wait."""
+    """Resets the state in a forked child, which has no other threads. It would wait forever for those of OpenMP."""
     global _sleeps
     if _walked:
         torch.set_num_threads(1)

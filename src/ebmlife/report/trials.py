@@ -1,37 +1,39 @@
-"""Where images are handed in: one at a time is tried."""
+"""Accepts images for trials, one at a time."""
 
 import secrets
 import threading
 from http import HTTPStatus
 
 from ebmlife.report.trial import Defence, Trial
-from ebmlife.report.uploads import Form, Wish, decoded
+from ebmlife.report.uploads import Form, TrialSettings, decode_image
 
 
 class Refused(Exception):
+    """A request that is answered with an error status."""
+
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
         self.status = status
 
 
-class Desk:
-    """Takes images, one at a time, and keeps the trial under way or the last one."""
+class Trials:
+    """Starts one trial at a time, and keeps the current or the last one."""
 
     def __init__(self, defence: Defence, form: Form) -> None:
         self.form, self._defence, self._lock = form, defence, threading.Lock()
         self._name = ""
         self._trial: Trial | None = None
 
-    def begin(self, body: bytes, kind: str, wish: Wish) -> str:
-        """The name of a new trial."""
+    def begin(self, body: bytes, kind: str, settings: TrialSettings) -> str:
+        """Starts a trial and returns its name."""
         with self._lock:  # one image is unpacked at a time: they can be large
             if self._trial is not None and not self._trial.over:
-                raise Refused(HTTPStatus.CONFLICT, "another image is being tried; wait for it or cancel it")
-            x = decoded(body, kind=kind, shape=self._defence.shape)
-            self._name, self._trial = secrets.token_hex(8), Trial(self._defence, x, wish)
+                raise Refused(HTTPStatus.CONFLICT, "another trial is running; wait for it or cancel it")
+            x = decode_image(body, kind=kind, shape=self._defence.shape)
+            self._name, self._trial = secrets.token_hex(8), Trial(self._defence, x, settings)
             return self._name
 
     def find(self, name: str) -> Trial:
         if self._trial is None or name != self._name:
-            raise Refused(HTTPStatus.NOT_FOUND, "this trial is not there any more")
+            raise Refused(HTTPStatus.NOT_FOUND, "this trial no longer exists")
         return self._trial

@@ -1,4 +1,4 @@
-"""Flags of networks that are off for as long as any thread needs them off."""
+"""Turns off `requires_grad` and `training` of networks for as long as any thread needs them off."""
 
 import os
 import threading
@@ -14,25 +14,25 @@ _held: dict[_Key, tuple[nn.Module | Tensor, list[int]]] = {}  # what was on: the
 
 
 @contextmanager
-def turned_off(net: nn.Module) -> Iterator[None]:
-    """Within, `requires_grad` of parameters and `training` of modules are off; what was on is on again at the end.
+def flags_off(net: nn.Module) -> Iterator[None]:
+    """Turns off `requires_grad` of parameters and `training` of modules within a `with` block.
 
-    Where several threads need them off, that is the end of the last of them.
+    Flags that were on are restored at the end of the block; if several threads are inside, at the end of the last one.
     """
     thread = threading.get_ident()
     with _lock:
-        mine = _turn_off(net, thread)
+        keys = _turn_off(net, thread)
     try:
         yield
     finally:
         with _lock:
-            for key in mine:
+            for key in keys:
                 _held[key][1].remove(thread)
                 _turn_on_if_free(key)
 
 
 def _turn_off(net: nn.Module, thread: int) -> list[_Key]:
-    mine = []
+    keys = []
     flags: list[tuple[nn.Module | Tensor, str]] = [(parameter, "requires_grad") for parameter in net.parameters()]
     flags += [(module, "training") for module in net.modules()]
     for owner, name in flags:
@@ -42,8 +42,8 @@ def _turn_off(net: nn.Module, thread: int) -> list[_Key]:
             _held[key] = owner, []
         if key in _held:
             _held[key][1].append(thread)
-            mine.append(key)
-    return mine
+            keys.append(key)
+    return keys
 
 
 def _turn_on_if_free(key: _Key) -> None:
@@ -54,7 +54,7 @@ def _turn_on_if_free(key: _Key) -> None:
 
 
 def _in_child() -> None:
-    """Other threads are not in a forked child."""
+    """Forgets the other threads, which a forked child does not have."""
     for key in list(_held):
         threads = _held[key][1]
         threads[:] = [thread for thread in threads if thread == threading.get_ident()]
