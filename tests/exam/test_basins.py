@@ -9,7 +9,7 @@ from torch import Tensor
 from ebmlife.data import Mixture
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.basins import Landscape, Merge, barriers, basins
-from ebmlife.exam.tree import draw, leaves
+from ebmlife.exam.plots import draw_basins, leaves
 from ebmlife.sampling.energy import gaussian
 
 
@@ -95,7 +95,7 @@ def test_branches_do_not_cross_and_the_tree_is_drawn() -> None:
         energies = torch.tensor([0.0, 0.5, 1.0, 1.5], dtype=torch.float64)
         found = Landscape(minima, energies, torch.tensor([0, 1, 2, 3]), merges)
         assert leaves(found) == [0, 2, 1, 3]
-        assert draw(found).width > 100
+        assert draw_basins(found).width > 100
 
 
 def test_an_energy_that_is_infinite_on_the_way_has_no_tree() -> None:

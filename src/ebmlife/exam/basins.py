@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.reference import in_parts
+from ebmlife.exam.reference import map_batches
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import langevin
 
@@ -56,7 +56,7 @@ def basins(
     if len(x) < 2 or not depth > 0:
         raise BadInput(f"basins need at least 2 states and a depth above 0, got {len(x)} and {depth}")
     x = descend(energy, x, steps=steps, step_size=step_size, enough=ARRIVED * depth, clip=clip)
-    energies = in_parts(energy, x, _BATCH).double()
+    energies = map_batches(energy, x, _BATCH).double()
     if not energies.isfinite().all():
         raise Diverged("the energy is not finite where descent ended")
     order = energies.argsort()
@@ -84,10 +84,10 @@ def descend(
         return langevin(energy, x, steps=steps, step_size=size, noise=torch.zeros_like, clip=clip)[0]
 
     x, moving = x.clone(), torch.arange(len(x), device=x.device)
-    before = in_parts(energy, x, _BATCH)
+    before = map_batches(energy, x, _BATCH)
     for _ in range(_ROUNDS):
         x[moving] = lower(x[moving], step_size)
-        after = in_parts(energy, x[moving], _BATCH)
+        after = map_batches(energy, x[moving], _BATCH)
         gaining = before - after > enough
         moving, before = moving[gaining], after[gaining]
         if not len(moving):
@@ -102,12 +102,12 @@ def descend(
 
 def barriers(energy: Energy, x: Tensor) -> Tensor:
     """float64 (B, B): the highest energy of some points of the straight line between each two states."""
-    heights = torch.diag(in_parts(energy, x, _BATCH).double())
+    heights = torch.diag(map_batches(energy, x, _BATCH).double())
     share = torch.linspace(0, 1, POINTS, device=x.device, dtype=x.dtype).view(-1, *[1] * (x.ndim - 1))
     for i in range(len(x) - 1):
         others = x[i + 1 :].unsqueeze(1)
         ways = torch.lerp(x[i].expand_as(others), others, share)  # (B - i - 1, POINTS, ...)
-        heights[i, i + 1 :] = in_parts(energy, ways.flatten(0, 1), _BATCH).double().view(-1, POINTS).amax(1)
+        heights[i, i + 1 :] = map_batches(energy, ways.flatten(0, 1), _BATCH).double().view(-1, POINTS).amax(1)
     return heights.triu() + heights.triu(1).T
 
 

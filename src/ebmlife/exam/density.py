@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ebmlife.data import Toy
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.reference import in_parts
+from ebmlife.exam.reference import map_batches
 from ebmlife.sampling.energy import Energy
 
 HALF = 2.0  # the square [-HALF, HALF]^2 holds all of a toy's mass but 1e-6
@@ -54,7 +54,7 @@ def midpoints() -> Tensor:
 def normalised(energy: Energy) -> Surface:
     """p(x) = exp(-E(x)) / sum over cells of exp(-E) times their area, on the square."""
     device = next((p.device for p in getattr(energy, "parameters", list)()), torch.device("cpu"))
-    energies = in_parts(energy, midpoints().to(device), _BATCH).double()
+    energies = map_batches(energy, midpoints().to(device), _BATCH).double()
     if not energies.isfinite().all():
         raise Diverged("the energy is not finite everywhere on the square that it is integrated over")
     log_mass = torch.logsumexp(-energies, 0) + math.log(_cell())
@@ -62,7 +62,7 @@ def normalised(energy: Energy) -> Surface:
 
 
 def exact(toy: Toy) -> Surface:
-    return Surface(in_parts(toy.log_density, midpoints().double(), _BATCH).view(CELLS, CELLS))
+    return Surface(map_batches(toy.log_density, midpoints().double(), _BATCH).view(CELLS, CELLS))
 
 
 def compare(energy: Energy, toy: Toy) -> Comparison:
@@ -81,7 +81,7 @@ def _total_variation(p: Surface, q: Surface) -> float:
 
 
 def _masses(surface: Surface, toy: Toy) -> tuple[float, ...]:
-    region = in_parts(toy.region, midpoints().double(), _BATCH)
+    region = map_batches(toy.region, midpoints().double(), _BATCH)
     sums = torch.zeros(toy.regions, dtype=torch.float64).index_add_(0, region, surface.mass.flatten())
     return tuple(sums.tolist())
 

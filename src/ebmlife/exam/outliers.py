@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.reference import in_parts
+from ebmlife.exam.reference import map_batches
 from ebmlife.sampling.energy import Energy
 
 _BATCH = 256
@@ -43,7 +43,7 @@ def detect(
 
     def energies(x: Tensor) -> Tensor:
         noisy = x + data_noise * torch.randn(x.shape, generator=rng, dtype=x.dtype).to(x.device)
-        found = in_parts(energy, noisy, _BATCH)
+        found = map_batches(energy, noisy, _BATCH)
         if found.shape != x.shape[:1]:
             raise BadInput(
                 f"the energy of states {tuple(x.shape)} must be of the shape ({len(x)},), got {tuple(found.shape)}"

@@ -11,9 +11,10 @@ from ebmlife.data import Dataset, digits
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.exam.digits import digits_classifier
+from ebmlife.exam.features import default_features
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
 from ebmlife.exam.inception import FEWEST, inception, scores
-from ebmlife.exam.kept import once
+from ebmlife.exam.reference import cached_features
 from ebmlife.runs.model import Model
 
 Progress = Callable[[Iterable[Tensor], int, str], Iterable[Tensor]]  # batches, images in all, what they are
@@ -41,7 +42,7 @@ def score_samples(
     """
     if len(data.shape) != 3:
         raise BadInput(f"scores are of images, and the data are states of shape {data.shape}")
-    if model.recipe.data.kind == "digits":
+    if default_features(None, model.recipe.data.kind, model.shape) == "digits":
         with ranks.rank0_first():
             classifier = digits_classifier()
         made = _features(model.blocks(n, steps=steps, seed=seed, scope="fid"), classifier.features, ranks)
@@ -81,7 +82,7 @@ def reference_features(data: Dataset, n: int, *, progress: Progress = _silent, r
         made = _features([partial(data.take, part) for part in torch.split(rows, 32)], inception(), ranks)
         return torch.cat(list(progress(made, len(rows), "data")))
 
-    return once(f"inception-features-{_fingerprint(data, rows)}", make, ranks=ranks)
+    return cached_features(f"inception-features-{_fingerprint(data, rows)}", make, ranks=ranks)
 
 
 def _fingerprint(data: Dataset, rows: Tensor) -> str:
