@@ -18,7 +18,7 @@ from training import chosen, minutes, trained
 
 from ebmlife.data import Toy
 from ebmlife.data.toys import density
-from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalised
+from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalized
 from ebmlife.plots import pictures
 from ebmlife.recipes.schema import Recipe
 from ebmlife.runs import build
@@ -125,7 +125,7 @@ def picture(toy: str) -> Image.Image:
     """The truth and the three models' densities, seed 0."""
     models = {length: build.load(place(toy, length, 0)) for length in LENGTHS}
     found: dict[str, Surface] = {"truth": exact(truth(models["longrun"].recipe))}
-    found |= {length: normalised(model.energy) for length, model in models.items()}
+    found |= {length: normalized(model.energy) for length, model in models.items()}
     return pictures.surfaces({name: surface.log_density for name, surface in found.items()}, half=HALF)
 
 

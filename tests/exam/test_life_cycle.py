@@ -1,5 +1,6 @@
 """Verdicts on energies that are known, and what an exam must keep to."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -277,3 +278,14 @@ def test_an_exam_goes_on_with_the_same_data_and_features_only(tmp_path: Path) ->
         with pytest.raises(BadInput, match=said):
             life_cycle(gaussian(1.0), x0, **same, **change)  # type: ignore[arg-type]
     assert life_cycle(gaussian(1.0), x0, data=x0, **same).complete  # type: ignore[arg-type]
+
+
+def test_an_exam_saved_with_earlier_names_is_read(tmp_path: Path) -> None:
+    cycle = life_cycle(gaussian(0.5), torch.randn(4, 2, generator=torch.Generator().manual_seed(0)), steps=5)
+    record.save(cycle, tmp_path)
+    file = tmp_path / "life-cycle.json"
+    saved = json.loads(file.read_text())
+    assert saved["figures"] == cycle.metrics == cycle.figures  # the key of the first files is kept
+    saved["metrics"] = saved.pop("figures")
+    file.write_text(json.dumps(saved))
+    assert record.load(tmp_path).metrics == cycle.metrics

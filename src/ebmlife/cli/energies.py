@@ -80,7 +80,7 @@ def _map_basins(exam: Exam, cycle: LifeCycle, out: Path, depth: float) -> None:
     subject = exam.subject
     step_size, x = cycle.settings["step_size"], cycle.states[:MOST].to(subject.x0.device)
     try:
-        found = basins(subject.walked, x, step_size=step_size, depth=depth, clip=subject.clip)
+        found = basins(subject.sampled_energy, x, step_size=step_size, depth=depth, clip=subject.clip)
     except Diverged as error:  # the exam itself is complete
         print(f"no basins were mapped: {error}")
         return
@@ -110,7 +110,7 @@ def _detect_outliers(exam: Exam, out: Path, options: argparse.Namespace) -> None
     inside = (known if isinstance(known, Tensor) else random_subset(known, OUTLIERS)).to(device)
     others = _load_others(options.others, subject.x0)
     found = detect(
-        subject.walked,
+        subject.sampled_energy,
         inside,
         data_noise=subject.data_noise,
         rng=generator(options.seed, "outliers"),

@@ -88,7 +88,7 @@ class Exam:
         saved |= self.identity
         if self.evaluated_on is not None:  # a folder of data may have moved: its content identifies it
             saved |= {name: self.evaluated_on[name] for name in ("split", "fingerprint")}
-        saved["slope"] = fingerprint.of_gradient(self.subject.walked, self.subject.x0[: self.config.batch])
+        saved["slope"] = fingerprint.of_gradient(self.subject.sampled_energy, self.subject.x0[: self.config.batch])
         return saved | later  # in the order of earlier files
 
     @property
@@ -113,7 +113,7 @@ class Exam:
         import_arviz()  # before hours are spent
         subject, config = self.subject, self.config
         data, reference, axes = self._references(ranks)
-        energy = subject.walked if subject.has_energy else None
+        energy = subject.sampled_energy if subject.has_energy else None
         marks, batch = log_spaced(config.steps), config.batch
         evaluations = Evaluations(marks, reference, subject.features, energy, subject.classifier, batch, ranks)
         trace = Trace(config.steps, axes, subject.trace, energy, batch, ranks)
@@ -121,7 +121,7 @@ class Exam:
         diverged = None
         try:
             x, done = long_walk(
-                subject.walked,
+                subject.sampled_energy,
                 subject.x0,
                 steps=config.steps,
                 step_size=self.step_size,

@@ -174,7 +174,7 @@ def import_arviz() -> Any:
 def convergence(draws: NDArray[np.float64]) -> tuple[float, float] | None:
     """Returns R-hat and the effective sample size of parallel chains, rank-normalized and split.
 
-    An R-hat near 1 means that chains cannot be told apart, nor their first halves from their second halves.
+    An R-hat near 1 means that neither chains nor their first and second halves differ.
 
     Args:
         draws: Draws (chains, draws) of one number.

@@ -65,7 +65,7 @@ def draw_cycles(cycles: Mapping[str, LifeCycle], *, chains: int = 3) -> Image.Im
     for name, cycle in cycles.items():
         label = f"{name}, like the data to step {cycle.stable_until:,}"
         axes[0].plot(cycle.steps, [math.nan if d is None else d for d in cycle.metrics["distance"]], label=label)
-    axes[0].axhspan(*first.ranges["distance"], color="grey", alpha=0.3, label="data")
+    axes[0].axhspan(*first.ranges["distance"], color="gray", alpha=0.3, label="data")
     axes[0].set_xscale("symlog", linthresh=1)
     axes[0].set(yscale="log", xlabel="Langevin steps", ylabel=first.settings["distance"])
     axes[0].legend(fontsize=8)

@@ -38,7 +38,7 @@ class Subject:
         return is_energy(self.energy)
 
     @property
-    def walked(self) -> Energy:
+    def sampled_energy(self) -> Energy:
         """The energy, or what takes its place in the Langevin loop."""
         return cast(Energy, self.energy)
 
@@ -63,12 +63,12 @@ class Subject:
         """Calls the energy once: a network that returns (B, 1) would fail hundreds of steps later."""
         name = "energy"
         try:
-            with frozen(self.walked, walking=False):
+            with frozen(self.sampled_energy, walking=False):
                 if self.has_energy:
                     with torch.no_grad():
-                        _validate_shape(name, self.walked(x), x.shape[:1], x)
+                        _validate_shape(name, self.sampled_energy(x), x.shape[:1], x)
                 name = "gradient"
-                _validate_shape(name, gradient(self.walked, x), x.shape, x)
+                _validate_shape(name, gradient(self.sampled_energy, x), x.shape, x)
         except BadInput:
             raise
         except Exception as error:  # the energy may be any function of the user's

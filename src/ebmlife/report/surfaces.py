@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ebmlife.data import TOYS
 from ebmlife.errors import BadInput
-from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalised
+from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalized
 from ebmlife.plots.pictures import save
 from ebmlife.report.images import embedded_file
 from ebmlife.report.inside import Inside
@@ -42,7 +42,7 @@ def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> No
         return
     toy, place = TOYS[name](), locate.own(run) / "report" / "surfaces"
     about = {"update": checkpoint.choose(locate.find(run), None), "comparison": asdict(compare(model.energy, toy))}
-    found, truth = normalised(model.energy), exact(toy)
+    found, truth = normalized(model.energy), exact(toy)
     top = truth.log_density.exp().max()
     save(place / "model.png", _picture(found, top))
     save(place / "truth.png", _picture(truth, top))
