@@ -14,7 +14,7 @@ from tables import RESULTS, line, replace, rows, table
 from training import chosen, minutes, trained
 
 from ebmlife.exam import LifeCycle, record
-from ebmlife.exam.portrait import draw_cycles
+from ebmlife.exam.plots import draw_cycles
 from ebmlife.exam.verdict import MIDRUN
 from ebmlife.plots import pictures
 from ebmlife.runs import build

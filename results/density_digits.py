@@ -22,8 +22,8 @@ from ebmlife.cli import main as ebmlife
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, record
 from ebmlife.exam.digits import digits_classifier
-from ebmlife.exam.portrait import draw_cycles
-from ebmlife.exam.verdict import LATE, MIDRUN, late
+from ebmlife.exam.plots import draw_cycles
+from ebmlife.exam.verdict import LATE, MIDRUN, late_average
 from ebmlife.plots import charts, pictures
 from ebmlife.plots.pictures import Panel
 from ebmlife.runs import build
@@ -100,13 +100,13 @@ def ebmlife_exam(run: Path | str, out: Path, *options: object) -> None:
 
 def at(cycle: LifeCycle, name: str, step: int) -> float:
     """The metric at that step; NaN if the chains had diverged before."""
-    value = cycle.figures[name][cycle.steps.index(step)] if step in cycle.steps else None
+    value = cycle.metrics[name][cycle.steps.index(step)] if step in cycle.steps else None
     return math.nan if value is None else value
 
 
 def late_distance(cycle: LifeCycle) -> float:
     """The mean distance over the evaluations in the last part of the chain."""
-    mean = late(cycle.steps, cycle.figures["distance"]) if cycle.steps[-1] == STEPS else None
+    mean = late_average(cycle.steps, cycle.metrics["distance"]) if cycle.steps[-1] == STEPS else None
     return math.nan if mean is None else mean
 
 
@@ -216,7 +216,7 @@ def curves(cycles: dict[str, LifeCycle]) -> Image.Image:
     longest = max(cycles.values(), key=lambda cycle: len(cycle.steps))  # those that diverged have fewer
     steps, shown = longest.steps, []
     for metric in ("distance", "outside", "contrast"):
-        lines = {name: [*cycle.figures[metric], *[None] * len(steps)][: len(steps)] for name, cycle in cycles.items()}
+        lines = {name: [*cycle.metrics[metric], *[None] * len(steps)][: len(steps)] for name, cycle in cycles.items()}
         shown.append(Panel(metric, lines, longest.ranges[metric], metric == "distance"))
     return charts.panels(steps, shown, title="chains from data")
 

@@ -17,7 +17,7 @@ from training import chosen, minutes, trained
 
 from ebmlife.data import Toy
 from ebmlife.data.toys import density
-from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalised
+from ebmlife.exam.density import CELLS, HALF, Surface, compare, exact, normalized
 from ebmlife.plots import charts, pictures
 from ebmlife.recipes.schema import Recipe
 from ebmlife.runs import build
@@ -137,7 +137,7 @@ def picture(toy: str) -> Image.Image:
     """The exact density and those of the three models, seed 0."""
     models = {length: build.load(place(toy, length, 0)) for length in LENGTHS}
     found: dict[str, Surface] = {"truth": exact(truth(models["longrun"].recipe))}
-    found |= {length: normalised(model.energy) for length, model in models.items()}
+    found |= {length: normalized(model.energy) for length, model in models.items()}
     return charts.surfaces({name: surface.log_density for name, surface in found.items()}, half=HALF)
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ebmlife.data import webdataset
-from ebmlife.exam import digits, kept
+from ebmlife.exam import digits, reference
 from ebmlife.storage import cache as kept_tensors
 
 MADE = {"a": torch.arange(600.0).reshape(30, 20), "b": torch.tensor(7)}
@@ -90,7 +90,7 @@ def test_tar_indices_features_and_classifiers_are_made_again(cache: Path, tmp_pa
     monkeypatch.setattr(digits, "_trained", lambda: trained)
     asked = {
         "tars": lambda: webdataset(shards=str(tmp_path / "a.tar"), size=4).take(rows),
-        "features": lambda: kept.once("features", lambda: MADE["a"]),
+        "features": lambda: reference.cached_features("features", lambda: MADE["a"]),
         "digits": lambda: digits.digits_classifier.__wrapped__().hidden.weight,
     }
     for ask in asked.values():

@@ -325,9 +325,9 @@ def test_an_exam_says_what_it_was_compared_with(made: Path, tmp_path: Path, caps
 
 def test_an_exam_of_a_function_takes_no_data(tmp_path: Path, capsys: Capture) -> None:
     line = fails(capsys, "exam", "some.module:function", "--out", tmp_path / "x", "--data.folder", "a")
-    assert "--data.folder is of runs" in line
+    assert "--data.folder is only for runs" in line
     line = fails(capsys, "exam", "some.module:function", "--out", tmp_path / "x", "--split", "test")
-    assert "--split is of runs" in line
+    assert "--split is only for runs" in line
 
 
 def test_purify_takes_images_of_data(made: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -19,7 +19,7 @@ from ebmlife.cli import main
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import Diverged
 from ebmlife.exam import LifeCycle, life_cycle
-from ebmlife.exam.cycle import HasGradient
+from ebmlife.exam.subject import HasGradient
 from ebmlife.runs import run
 from ebmlife.sampling.energy import Energy, gaussian
 from ebmlife.sampling.long_run import long_walk
@@ -58,7 +58,7 @@ def test_the_exam_of_two_ranks_is_that_of_one(folder: Path, tmp_path: Path) -> N
 def test_ranks_without_work_are_said(folder: Path, tmp_path: Path) -> None:
     few = ["--steps", "5", "--chains", "4", "--out", str(tmp_path / "out")]
     first, _ = on_two("exam", str(folder), *few)
-    assert "note: 4 chains in batches of 256 are work for 1 of 2 ranks; --batch 2 gives some to all" in first[1]
+    assert "are work for 1 of 2 ranks; use --batch 2" in first[1]
 
 
 def _walk(ranks: Ranks, steps: int, folder: Path | None) -> Tensor:

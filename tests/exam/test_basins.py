@@ -9,7 +9,7 @@ from torch import Tensor
 from ebmlife.data import Mixture
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam.basins import Landscape, Merge, barriers, basins
-from ebmlife.exam.tree import draw, leaves
+from ebmlife.exam.plots import draw_basins, leaves
 from ebmlife.sampling.energy import gaussian
 
 
@@ -59,7 +59,7 @@ def test_one_bowl_is_one_basin_however_many_states_go_down() -> None:
 
 
 @pytest.mark.parametrize("step_size", [0.01, 0.05, 0.2])
-def test_descent_goes_on_until_it_has_arrived(step_size: float) -> None:
+def test_descent_runs_until_it_has_converged(step_size: float) -> None:
     def wells(x: Tensor) -> Tensor:
         return ((x[:, 0].abs() - 1).square() + x[:, 1].square()) / (2 * 0.3**2)
 
@@ -79,7 +79,7 @@ def test_descent_across_kinks_arrives_though_its_steps_go_up_and_down() -> None:
 
 
 def test_an_energy_without_a_bottom_has_no_basins() -> None:
-    with pytest.raises(Diverged, match="descent has not arrived"):
+    with pytest.raises(Diverged, match="descent has not converged"):
         basins(lambda x: x.sum(1), torch.zeros(3, 2), step_size=0.1, steps=10)
 
 
@@ -95,14 +95,14 @@ def test_branches_do_not_cross_and_the_tree_is_drawn() -> None:
         energies = torch.tensor([0.0, 0.5, 1.0, 1.5], dtype=torch.float64)
         found = Landscape(minima, energies, torch.tensor([0, 1, 2, 3]), merges)
         assert leaves(found) == [0, 2, 1, 3]
-        assert draw(found).width > 100
+        assert draw_basins(found).width > 100
 
 
 def test_an_energy_that_is_infinite_on_the_way_has_no_tree() -> None:
     def cleft(x: Tensor) -> Tensor:
         return (x[:, 0].abs() - 1).square() + torch.where(x[:, 0].abs() < 0.1, torch.inf, 0.0)
 
-    with pytest.raises(Diverged, match="not finite between two ends"):
+    with pytest.raises(Diverged, match="not finite between two minima"):
         basins(cleft, torch.tensor([[-1.1, 0.0], [1.1, 0.0]]), step_size=0.1)
 
 

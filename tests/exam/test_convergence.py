@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ebmlife.errors import BadInput
-from ebmlife.exam.convergence import convergence
+from ebmlife.exam.metrics import convergence
 
 
 def normals(chains: int, draws: int) -> Any:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ebmlife.data import TOYS, Mixture
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.density import compare, exact, normalised
+from ebmlife.exam.density import compare, exact, normalized
 from ebmlife.sampling.energy import gaussian, tempered
 
 
@@ -35,7 +35,7 @@ def test_a_gaussian_of_another_width_in_closed_form(ratio: float) -> None:
 
 
 def test_a_temperature_is_a_width() -> None:
-    hot, wide = normalised(tempered(gaussian(0.1), 4.0)), normalised(gaussian(0.2))
+    hot, wide = normalized(tempered(gaussian(0.1), 4.0)), normalized(gaussian(0.2))
     torch.testing.assert_close(hot.log_density, wide.log_density, rtol=1e-5, atol=1e-4)
 
 
@@ -52,17 +52,17 @@ def test_a_missing_mode_is_its_mass() -> None:
 
 
 def test_mass_that_may_lie_beyond_the_square_shows() -> None:
-    assert normalised(lambda x: torch.zeros(len(x))).at_edge == pytest.approx(1 - 0.9**2)
-    assert normalised(gaussian(0.2)).at_edge == pytest.approx(0, abs=1e-9)
+    assert normalized(lambda x: torch.zeros(len(x))).at_edge == pytest.approx(1 - 0.9**2)
+    assert normalized(gaussian(0.2)).at_edge == pytest.approx(0, abs=1e-9)
 
 
 def test_an_energy_that_is_not_finite_is_not_integrated() -> None:
     with pytest.raises(Diverged, match="not finite"):
-        normalised(lambda x: x[:, 0].log())
+        normalized(lambda x: x[:, 0].log())
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.004])
 def test_a_truth_that_the_square_cannot_hold_is_refused(scale: float) -> None:
     toy = Mixture(scale=scale)
-    with pytest.raises(BadInput, match=r"the truth has a mass of .*, not 1"):
+    with pytest.raises(BadInput, match=r"the exact density has a mass of .*, not 1"):
         compare(lambda x: -toy.log_density(x), toy)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ebmlife.exam.metrics import contrast, diversity, metrics_of, outside, variation
+from ebmlife.exam.metrics import contrast, diversity, measure_data, outside, variation
 
 CHECKERS = torch.tensor([[[[1.0, -1.0], [-1.0, 1.0]]]])
 
@@ -28,9 +28,9 @@ def test_the_diversity_of_two_points_is_their_distance() -> None:
 
 
 def test_points_of_the_plane_have_no_pixels() -> None:
-    assert set(metrics_of(torch.randn(5, 2))) == {"diversity"}
-    assert set(metrics_of(torch.randn(5, 1, 4, 4))) == {"outside", "contrast", "variation", "diversity"}
+    assert set(measure_data(torch.randn(5, 2))) == {"diversity"}
+    assert set(measure_data(torch.randn(5, 1, 4, 4))) == {"outside", "contrast", "variation", "diversity"}
 
 
 def test_a_line_of_pixels_has_no_variation() -> None:
-    assert set(metrics_of(torch.rand(4, 1, 1, 8))) == {"outside", "diversity"}
+    assert set(measure_data(torch.rand(4, 1, 1, 8))) == {"outside", "diversity"}

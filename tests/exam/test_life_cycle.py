@@ -1,5 +1,6 @@
 """Verdicts on energies that are known, and what an exam must keep to."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from ebmlife.data import Mixture, digits
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.exam import LifeCycle, life_cycle, record
-from ebmlife.exam.reference import Features, some_of
+from ebmlife.exam.features import Features
+from ebmlife.exam.reference import random_subset
 from ebmlife.sampling.energy import Energy, Score, gaussian, gradient
 
 TOY = Mixture()
@@ -69,7 +71,7 @@ def test_an_exact_mixture_passes_as_longrun() -> None:
     assert (cycle.verdict, cycle.stable_until) == ("longrun", 50_000)
     assert any("not mixed" in reason for reason in cycle.reasons)  # the modes are far apart: that is said too
     assert cycle.steps[-1] == 50_000
-    energy = cycle.figures["energy"][-1]
+    energy = cycle.metrics["energy"][-1]
     assert energy == pytest.approx(-TOY.log_density(draws(4000, seed=2)).mean().item(), abs=0.5)
 
 
@@ -78,7 +80,7 @@ def test_a_leaky_energy_fails() -> None:
     cycle = life_cycle(Bump(0.9), Bump.data(64), steps=60_000, step_size=0.05, data=Bump.data(2000))
     assert cycle.verdict == "midrun"
     assert 1000 <= cycle.stable_until < 50_000
-    assert "spoilt at" in cycle.reasons[0]
+    assert "degraded at" in cycle.reasons[0]
 
 
 def test_a_leakier_one_fails_sooner() -> None:
@@ -90,11 +92,11 @@ def test_the_sealed_bump_passes() -> None:
     cycle = life_cycle(gaussian(0.1), Bump.data(64), steps=50_000, step_size=0.05)
     assert cycle.verdict == "longrun"
     assert cycle.reasons[1:] == []  # one region: chains mix, and nothing drifts
-    assert cycle.figures["rhat_energy"][-1] == pytest.approx(1, abs=0.05)
+    assert cycle.metrics["rhat_energy"][-1] == pytest.approx(1, abs=0.05)
 
 
 def digits_and_noise() -> tuple[Tensor, Tensor]:
-    data = some_of(digits(), 200)
+    data = random_subset(digits(), 200)
     return data, data[:16] + 0.1 * torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
@@ -104,7 +106,7 @@ def test_images_that_saturate_are_caught_by_their_pixels() -> None:
     cycle = life_cycle(lambda x: -x.abs().flatten(1).sum(1), x0, steps=2000, step_size=0.05, data=data, data_noise=0.1)
     assert cycle.verdict == "shortrun"
     assert "outside" in cycle.reasons[0] or "contrast" in cycle.reasons[0]
-    first, last = (cycle.figures["contrast"][i] for i in (0, -1))
+    first, last = (cycle.metrics["contrast"][i] for i in (0, -1))
     assert first is not None
     assert last is not None
     assert last > 2 * first
@@ -122,20 +124,20 @@ def test_a_score_alone_walks_as_its_energy_does() -> None:
     score = life_cycle(Score(lambda x: -energy.gradient(x)), Bump.data(8), steps=300, step_size=0.05)
     whole = life_cycle(energy, Bump.data(8), steps=300, step_size=0.05)
     assert torch.equal(score.states, whole.states)
-    assert "energy" not in score.figures
-    assert whole.figures["energy"][-1] == pytest.approx(energy(whole.states).mean().item(), rel=1e-5)
+    assert "energy" not in score.metrics
+    assert whole.metrics["energy"][-1] == pytest.approx(energy(whole.states).mean().item(), rel=1e-5)
 
 
 def test_class_agreement_begins_at_1_and_is_lost_with_the_mode() -> None:
     modes = TOY.modes.float()
     flat = life_cycle(gaussian(2.0), draws(64), steps=3000, step_size=0.1, classifier=lambda x: -torch.cdist(x, modes))
-    assert flat.figures["agreement"][0] == 1
-    assert flat.figures["agreement"][-1] == pytest.approx(1 / 8, abs=0.15)
+    assert flat.metrics["agreement"][0] == 1
+    assert flat.metrics["agreement"][-1] == pytest.approx(1 / 8, abs=0.15)
 
 
 def test_without_data_the_start_is_what_it_is_compared_with() -> None:
     cycle = life_cycle(gaussian(0.1), Bump.data(64), steps=500, step_size=0.05)
-    assert cycle.figures["distance"][0] == pytest.approx(0, abs=1e-6)
+    assert cycle.metrics["distance"][0] == pytest.approx(0, abs=1e-6)
     assert cycle.settings["data"] == 64
 
 
@@ -155,7 +157,7 @@ def test_finite_states_of_infinite_energy_end_a_life_that_is_saved_all_the_same(
     assert "an energy is not finite" in cycle.reasons[-1]
     assert 1 < cycle.steps[-1] < 1000
     record.save(cycle, tmp_path)
-    assert record.load(tmp_path).figures == cycle.figures
+    assert record.load(tmp_path).metrics == cycle.metrics
     with pytest.raises(Diverged, match="an energy is not finite"):
         life_cycle(cliff, x0 + 5, steps=10)
 
@@ -166,7 +168,7 @@ def test_finite_states_of_infinite_slope_do_so_too(tmp_path: Path) -> None:
     assert any(reason.startswith("the gradient is not finite at step") for reason in cycle.reasons)
     assert cycle.verdict == "shortrun"
     record.save(cycle, tmp_path)
-    assert record.load(tmp_path).figures == cycle.figures
+    assert record.load(tmp_path).metrics == cycle.metrics
 
 
 def test_looking_does_not_change_the_model(tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_stopped_and_called_again_gives_the_same_exam(tmp_path: Path) -> None:
     again, whole = exam(tmp_path), exam(None)
     assert again.complete
     assert again.steps == whole.steps
-    assert again.figures == whole.figures
+    assert again.metrics == whole.metrics
     assert torch.equal(again.states, whole.states)
     assert torch.equal(again.strip, whole.strip)
 
@@ -226,8 +228,8 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("x0", "steps", "message"),
     [
-        (torch.zeros(1, 2), 10, "at least 2 states"),
-        (torch.zeros(5, dtype=torch.int64), 10, "at least 2 states"),
+        (torch.zeros(1, 2), 10, "at least 2 start states"),
+        (torch.zeros(5, dtype=torch.int64), 10, "at least 2 start states"),
         (torch.full((4, 2), float("nan")), 10, "not finite"),
         (torch.zeros(4, 2), 0, "at least 1 step"),
     ],
@@ -255,9 +257,9 @@ def test_what_does_not_return_an_energy_for_each_state_is_refused_first(energy: 
 
 
 def test_data_of_another_shape_are_refused_and_of_another_type_taken() -> None:
-    with pytest.raises(BadInput, match=r"one of the data has the shape \(3,\), a state of the start \(2,\)"):
+    with pytest.raises(BadInput, match=r"data have shape \(3,\), but the start states \(2,\)"):
         life_cycle(gaussian(1.0), torch.randn(4, 2), steps=10, data=torch.zeros(9, 3))
-    with pytest.raises(BadInput, match=r"has the shape \(1, 8, 8\), a state of the start \(1, 16, 16\)"):
+    with pytest.raises(BadInput, match=r"have shape \(1, 8, 8\), but the start states \(1, 16, 16\)"):
         life_cycle(gaussian(1.0), torch.randn(4, 1, 16, 16), steps=10, data=digits())
     assert life_cycle(gaussian(1.0), torch.randn(4, 2).double(), steps=10, data=torch.randn(9, 2)).complete
 
@@ -276,3 +278,14 @@ def test_an_exam_goes_on_with_the_same_data_and_features_only(tmp_path: Path) ->
         with pytest.raises(BadInput, match=said):
             life_cycle(gaussian(1.0), x0, **same, **change)  # type: ignore[arg-type]
     assert life_cycle(gaussian(1.0), x0, data=x0, **same).complete  # type: ignore[arg-type]
+
+
+def test_an_exam_saved_with_earlier_names_is_read(tmp_path: Path) -> None:
+    cycle = life_cycle(gaussian(0.5), torch.randn(4, 2, generator=torch.Generator().manual_seed(0)), steps=5)
+    record.save(cycle, tmp_path)
+    file = tmp_path / "life-cycle.json"
+    saved = json.loads(file.read_text())
+    assert saved["figures"] == cycle.metrics == cycle.figures  # the key of the first files is kept
+    saved["metrics"] = saved.pop("figures")
+    file.write_text(json.dumps(saved))
+    assert record.load(tmp_path).metrics == cycle.metrics

@@ -19,11 +19,11 @@ def test_auroc_is_the_share_of_pairs_in_order_with_ties_counted_half() -> None:
     assert auroc(inside, inside + 10) == 1
     assert auroc(inside, inside - 10) == 0
     assert auroc(inside, inside) == 0.5
-    with pytest.raises(BadInput, match="both sides"):
+    with pytest.raises(BadInput, match="energies of both"):
         auroc(inside, torch.empty(0))
 
 
-def test_strangers_keep_what_they_should_of_the_data() -> None:
+def test_outliers_keep_some_statistics_of_the_data() -> None:
     data = torch.rand(6, 1, 4, 4)
     made = outlier_sets(data, rng=torch.Generator().manual_seed(0))
     assert all(x.shape == data.shape and x.abs().max() <= 1 for x in made.values())
@@ -47,7 +47,7 @@ def test_energies_that_are_no_numbers_are_never_scored() -> None:
     data, rng = torch.rand(6, 1, 4, 4), torch.Generator().manual_seed(0)
     with pytest.raises(Diverged, match="not finite"):
         detect(lambda x: x.flatten(1).sum(1) * float("nan"), data, data_noise=0.0, rng=rng)
-    with pytest.raises(BadInput, match=r"must be of the shape \(6,\), got \(6, 1\)"):
+    with pytest.raises(BadInput, match=r"must have the shape \(6,\), got \(6, 1\)"):
         detect(lambda x: x.flatten(1).sum(1, keepdim=True), data, data_noise=0.0, rng=rng)
     with pytest.raises(BadInput, match="cannot be called 'noise'"):
         detect(gaussian(1.0), data, data_noise=0.0, rng=rng, others={"noise": data})

@@ -3,7 +3,7 @@
 import torch
 
 from ebmlife.exam import LifeCycle, life_cycle
-from ebmlife.exam.portrait import _frames, draw_cycles, landmarks
+from ebmlife.exam.plots import _frames, draw_cycles, landmarks
 from ebmlife.sampling.energy import gaussian
 
 

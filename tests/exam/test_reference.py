@@ -6,16 +6,17 @@ from torch import Tensor
 
 from ebmlife.data import digits
 from ebmlife.errors import BadInput
+from ebmlife.exam.features import PLAIN, Features, plain
 from ebmlife.exam.metrics import contrast, outside
-from ebmlife.exam.reference import PLAIN, Features, Reference, plain, reference, some_of
+from ebmlife.exam.reference import Reference, compute_reference, random_subset
 
 
 def of(data: Tensor, *, chains: int = 50, noise: float = 0.0) -> Reference:
-    return reference(data, chains=chains, features=PLAIN, noise=noise, rng=torch.Generator().manual_seed(0))
+    return compute_reference(data, chains=chains, features=PLAIN, noise=noise, rng=torch.Generator().manual_seed(0))
 
 
 def test_data_lie_within_their_own_range() -> None:
-    data = some_of(digits(), 500)
+    data = random_subset(digits(), 500)
     truth = of(data)
     least, most = truth.ranges["contrast"]
     assert least < contrast(data) < most
@@ -24,7 +25,7 @@ def test_data_lie_within_their_own_range() -> None:
 
 
 def test_the_noise_that_a_model_was_taught_widens_the_range_not_the_distance() -> None:
-    data = some_of(digits(), 300)
+    data = random_subset(digits(), 300)
     noisy = data + 0.1 * torch.randn(data.shape, generator=torch.Generator().manual_seed(1))
     least, most = of(data, noise=0.1).ranges["outside"]
     assert least < outside(noisy) < most
@@ -81,9 +82,9 @@ def test_features_that_are_kept_are_made_once(tmp_path: Path, monkeypatch: pytes
 
     def seen(data: Tensor) -> Reference:
         rng = torch.Generator().manual_seed(0)
-        return reference(data, chains=20, features=Features("slow", slow, kept=True), noise=0.0, rng=rng)
+        return compute_reference(data, chains=20, features=Features("slow", slow, cached=True), noise=0.0, rng=rng)
 
-    data = some_of(digits(), 300)
+    data = random_subset(digits(), 300)
     first, again = seen(data), seen(data)
     assert sum(asked) == 300
     assert first.ranges == again.ranges

@@ -58,5 +58,5 @@ def test_all_of_the_data_comes_once_in_order() -> None:
 
 
 def test_points_have_no_score(folder: Path) -> None:
-    with pytest.raises(BadInput, match="scores are of images"):
+    with pytest.raises(BadInput, match="scores need images"):
         score_samples(build.load(folder), InMemory(torch.zeros(5, 2)), n=5, steps=0)

@@ -114,7 +114,7 @@ def test_charts_are_read_with_the_keyboard(opened: Open, file: str, made: Path) 
     page.keyboard.press("End")
     life = read_contents(made).life
     assert life is not None
-    distance = life.cycle.figures["distance"][-1]
+    distance = life.cycle.metrics["distance"][-1]
     said = chart.locator(".reading").inner_text()
     assert said.startswith(f"Langevin steps {STEPS}: ")
     assert float(said.rpartition(" ")[2].replace(",", "")) == pytest.approx(distance, rel=1e-3)

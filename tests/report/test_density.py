@@ -28,7 +28,7 @@ def test_every_figure_of_the_walk_has_its_chart(made: Path) -> None:
     assert found is not None
     charts = {chart.title: chart for chart in density.charts(found)}
     for title, figure in (("Saturation", "outside"), ("Energy", "energy"), ("Gradient", "gradient")):
-        assert charts[title].lines[0].values == found.cycle.figures[figure]
+        assert charts[title].lines[0].values == found.cycle.metrics[figure]
         assert list(charts[title].x) == found.cycle.steps
     assert charts["Saturation"].data == found.cycle.ranges["outside"]
     assert charts["Saturation"].log_x
@@ -40,7 +40,7 @@ def test_the_burn_in_histogram_counts_every_state(maturing: Path) -> None:
     assert len(ages) == BURN_IN
     assert list(histogram.lines[0].values) == np.bincount(ages.astype(int), minlength=4).tolist()
     assert histogram.bars
-    assert "30 states at update 10; they are burned in after 3 walks" in histogram.caption
+    assert "30 states at update 10; burn-in takes 3" in histogram.caption
     assert arrivals.title == "Arrivals"
 
 

@@ -24,7 +24,7 @@ def test_the_walk_is_what_was_asked_for(made: Path) -> None:
 
 
 def test_a_walk_that_is_there_is_kept(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "life_cycle", never)
+    monkeypatch.setattr(life, "of_run", never)
     assert life.walk(run)  # no wishes: any walk will do
     assert life.walk(run, steps=STEPS, chains=CHAINS)
 
@@ -47,7 +47,7 @@ def test_an_exam_takes_the_place_of_the_walk(run: Path, monkeypatch: pytest.Monk
     found = life.read(run)
     assert found is not None
     assert (found.update, found.examined) == (6, True)
-    monkeypatch.setattr(life, "life_cycle", never)
+    monkeypatch.setattr(life, "of_run", never)
     assert life.walk(run, steps=10**9)
 
 
@@ -72,6 +72,6 @@ def test_figure_1_has_the_record_and_the_three_lengths(made: Path) -> None:
     assert found is not None
     chart = life.distance_chart(found)
     assert list(chart.x) == found.cycle.steps
-    assert chart.lines[0].values == found.cycle.figures["distance"]
+    assert chart.lines[0].values == found.cycle.metrics["distance"]
     assert [name.partition(":")[0] for name in chart.regions] == ["short", "middle", "long"]
     assert (chart.log_x, chart.log_y) == (True, True)

@@ -16,7 +16,7 @@ from ebmlife.cli import output
 from ebmlife.data import digits
 from ebmlife.errors import BadInput, shown
 from ebmlife.exam import diversity
-from ebmlife.exam.portrait import draw_cycles
+from ebmlife.exam.plots import draw_cycles
 from ebmlife.plots import pictures
 from ebmlife.recipes.schema import EBMRecipe, as_ebm
 from ebmlife.report import prepare, write

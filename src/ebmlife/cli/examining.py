@@ -2,7 +2,6 @@
 
 import argparse
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,184 +9,147 @@ from ebmlife.cli import energies, images
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput, shown
-from ebmlife.exam import LifeCycle, life_cycle, record
-from ebmlife.exam.cycle import check
-from ebmlife.exam.subject import FEATURES, STARTS, Subject, find_classifier, find_features, given, is_function, trained
-from ebmlife.runs import locate
+from ebmlife.exam import Exam, ExamConfig, LifeCycle, of_function, of_run, record
+from ebmlife.exam.config import STARTS
+from ebmlife.exam.features import FEATURE_SETS
+from ebmlife.exam.plots import shown_metrics
+from ebmlife.exam.targets import CHAINS, STEP_SIZE, is_function
 from ebmlife.runs.progress import ProgressDisplay
 from ebmlife.sampling import fingerprint
-from ebmlife.sampling.energy import Energy
 from ebmlife.storage import checkpoint
 from ebmlife.storage.atomic import can_be_made, read_json
 from ebmlife.storage.claims import claimed
 from ebmlife.storage.interrupt import signals
 
 _ROWS = 12  # of the printed table
-_CHAINS = 64
-_LARGEST_STEP = 1e6  # far beyond any use, and within float32
-_OF_RUNS = {  # what a function decides itself, and what stands for "not asked"
-    "chains": None,
-    "start": None,
-    "update": None,
-    "raw": False,
-    "as_authors": False,
-    "device": "auto",
-    "evaluation_temperature": 1.0,
-    "conditional": False,
-    "split": None,
-}
 
 
 def register(command: Command) -> None:
-    about = "let a model's chains grow old, and say for how long they stay like the data"
+    about = "run long chains and report when samples degrade"
     exam = command("exam", _exam, about, fields="data", shared=True)
     exam.add_argument(
         "target",
         help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
     )
-    exam.add_argument("--steps", type=int, default=100_000, help="Langevin steps (default: %(default)s)")
-    exam.add_argument("--chains", type=int, help=f"of a run (default: {_CHAINS})")
-    exam.add_argument("--step-size", type=float, help="default: the recipe's, or 0.01")
-    exam.add_argument("--start", choices=STARTS, help="of a run; default: the generator where it has one, else data")
-    exam.add_argument("--out", type=Path, help="default: exam in the run's folder; called again, it goes on there")
-    exam.add_argument("--seed", type=int, default=0)
-    exam.add_argument("--batch", type=int, default=256, help="chains that walk together (default: %(default)s)")
+    exam.add_argument(
+        "--steps", type=int, default=ExamConfig.steps, help="number of Langevin steps (default: %(default)s)"
+    )
+    exam.add_argument("--chains", type=int, help=f"number of chains, for runs only (default: {CHAINS})")
+    exam.add_argument("--step-size", type=float, help=f"Langevin step size (default: the recipe's, or {STEP_SIZE})")
+    exam.add_argument(
+        "--start",
+        choices=STARTS,
+        help="where chains start, for runs only (default: the generator if the run has one, else data)",
+    )
+    exam.add_argument(
+        "--out",
+        type=Path,
+        help="folder of the results (default: exam in the run's folder); the same command resumes there",
+    )
+    exam.add_argument(
+        "--seed", type=int, default=ExamConfig.seed, help="seed of all random streams (default: %(default)s)"
+    )
+    exam.add_argument(
+        "--batch", type=int, default=ExamConfig.batch, help="number of chains that run together (default: %(default)s)"
+    )
     exam.add_argument(
         "--evaluation-temperature",
         type=float,
-        default=1.0,
-        help="divides learned and prior energy, not the Gaussian term; the paper's authors take 1.005 or 1.01",
+        default=ExamConfig.evaluation_temperature,
+        help="divisor of the learned and prior energy, not of the Gaussian term; the paper's authors use 1.005 or 1.01",
     )
-    exam.add_argument("--update", type=int, help="the checkpoint; default: the newest")
+    exam.add_argument("--update", type=int, help="update of the checkpoint to examine (default: the newest)")
     add_weights_options(exam)
-    exam.add_argument("--device", default="auto")
+    exam.add_argument("--device", default="auto", help="device of the model (default: %(default)s)")
     exam.add_argument(
         "--features",
-        choices=FEATURES,
-        help="what distances to the data are taken in; default: digits or fid of runs, moments of functions",
+        choices=tuple(FEATURE_SETS),
+        help="features in which distances are measured (default: digits or fid for runs, moments for functions)",
     )
     exam.add_argument(
         "--classifier",
-        help="whose classes are followed, by any name that attack takes; default: that of digits, where they are",
+        help="classifier whose classes are followed, by any name that attack takes, or none "
+        "(default: the classifier of digits for runs on digits)",
     )
     exam.add_argument(
         "--conditional",
         action="store_true",
-        help="of recovery likelihood: every chain is given a noisier image of its start, as in training",
+        help="condition each chain on a noisier image of its start, as in training (recovery likelihood only)",
     )
-    images.declare(exam, default="what was trained on")
+    images.declare(exam, default="what the model was trained on")
     energies.declare(exam)
 
 
 def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     ranks: Ranks = options.ranks
     with ranks.raise_on_all(), ranks.rank0_first():
-        out = _folder(options)
+        exam = _prepare(options, changes)
+        energies.check(exam, options)
+        asked, out = exam.settings, cast(Path, exam.folder)
         can_be_made(out)
-        subject = _subject(options, changes)
-        energies.check(subject, options)
-        step_size = subject.step_size if options.step_size is None else options.step_size
-        check(subject.energy, subject.x0, subject.data, steps=options.steps, batch=options.batch)
-        if not 0 < step_size < _LARGEST_STEP:
-            raise BadInput(f"an exam needs a step_size above 0 and below {_LARGEST_STEP:g}, got {step_size}")
-        features, traced = find_features(subject.features, tuple(subject.x0.shape[1:]))
-        asked = _asked(options, subject, step_size)
         finished = _finished(out, asked)
     if not ranks.any(not finished):
         cycle = record.load(out)
     else:
-        _say_who_rests(len(subject.x0), options.batch, ranks)
-        kept = claimed(out / "exam.json", asked | _said(subject.evaluated_on)) if ranks.first else nullcontext()
+        _note_idle_ranks(len(exam.subject.x0), options.batch, ranks)
+        kept = claimed(out / "exam.json", asked | exam.about) if ranks.first else nullcontext()
         with signals() as stop, ProgressDisplay("Langevin steps", quiet=not ranks.first) as display, kept:
-            cycle = life_cycle(
-                subject.energy,
-                subject.x0,
-                steps=options.steps,
-                step_size=step_size,
-                data=subject.data,
-                data_noise=subject.data_noise,
-                features=features,
-                traced=traced,
-                classifier=subject.classifier,
-                clip=subject.clip,
-                seed=options.seed,
-                batch=options.batch,
-                folder=out,
+            cycle = exam.run(
                 progress=lambda walked: display.advance(walked.step, walked.steps),
                 stopping=lambda: stop.wanted,
                 ranks=ranks,
             )
         if not cycle.complete:
             if ranks.first:
-                print(f"stopped and saved at step {checkpoint.choose(out, None)}; the same command goes on")
+                print(f"stopped and saved at step {checkpoint.choose(out, None)}; the same command resumes it")
             return 0
         if ranks.first:
-            record.save(replace(cycle, settings=cycle.settings | _said(subject.evaluated_on)), out)
+            record.save(cycle, out)
     if ranks.first:
         _show(cycle, out)
-        energies.ask(subject, cycle, out, options)
+        energies.run(exam, cycle, out, options)
     return 0
 
 
-def _asked(options: argparse.Namespace, subject: Subject, step_size: float) -> dict[str, Any]:
-    asked = {"steps": options.steps, "chains": len(subject.x0), "step_size": step_size, "start": options.start}
-    asked |= {"seed": options.seed, "batch": options.batch, "raw": raw_weights(options), **subject.identity}
-    if subject.evaluated_on is not None:  # a folder of data may have moved: they are known by what they are
-        asked |= {name: subject.evaluated_on[name] for name in ("split", "fingerprint")}
-    asked["slope"] = fingerprint.of_gradient(cast(Energy, subject.energy), subject.x0[: options.batch])
-    said = {"features": options.features, "classifier": options.classifier, "conditional": options.conditional or None}
-    return asked | {"evaluation_temperature": options.evaluation_temperature, **said}
-
-
-def _said(evaluated_on: dict[str, Any] | None) -> dict[str, Any]:
-    return {} if evaluated_on is None else {"evaluated_on": evaluated_on}
-
-
-def _say_who_rests(chains: int, batch: int, ranks: Ranks) -> None:
-    batches = -(-chains // batch)
-    if ranks.first and batches < ranks.count:
-        said = f"{chains} chains in batches of {batch} are work for {batches} of {ranks.count} ranks"
-        print(f"note: {said}; --batch {-(-chains // ranks.count)} gives some to all", flush=True)
-
-
-def _folder(options: argparse.Namespace) -> Path:
-    if options.out is None and is_function(options.target):
-        raise BadInput(f"--out is needed: {options.target} has no folder of its own")
-    return locate.own(options.target) / "exam" if options.out is None else options.out
-
-
-def _subject(options: argparse.Namespace, changes: dict[str, str]) -> Subject:
-    subject = _whole_subject(options, changes)
-    if options.features is not None:
-        subject = replace(subject, features=options.features)
-    if options.classifier is not None:
-        subject = replace(subject, classifier=find_classifier(options.classifier, subject.x0, trust=options.trust))
-    return subject
-
-
-def _whole_subject(options: argparse.Namespace, changes: dict[str, str]) -> Subject:
-    if is_function(options.target):
-        if changes:
-            raise BadInput(f"--{next(iter(changes))} is of runs; {options.target} returns the data itself")
-        for name, kept in _OF_RUNS.items():
-            if getattr(options, name) != kept:
-                option = f"--{name.replace('_', '-')}"
-                raise BadInput(f"{option} is of runs; {options.target} says itself what walks, and from where")
-        return given(options.target, seed=options.seed)
-    return trained(
-        Path(options.target),
-        chains=_CHAINS if options.chains is None else options.chains,
+def _prepare(options: argparse.Namespace, changes: dict[str, str]) -> Exam:
+    config = ExamConfig(
+        steps=options.steps,
+        chains=options.chains,
+        step_size=options.step_size,
         start=options.start,
         seed=options.seed,
-        update=options.update,
-        averaged=not raw_weights(options),
+        batch=options.batch,
+        raw=raw_weights(options),
         evaluation_temperature=options.evaluation_temperature,
+        features=options.features,
+        classifier=options.classifier,
         conditional=options.conditional,
-        device=options.device,
-        data=changes,
-        split=options.split,
-        trust_code=options.trust,
     )
+    if not is_function(options.target):
+        return of_run(
+            options.target,
+            config,
+            update=options.update,
+            data=changes,
+            split=options.split,
+            folder=options.out,
+            device=options.device,
+            trust_code=options.trust,
+        )
+    if options.out is None:
+        raise BadInput(f"--out is needed: {options.target} has no folder of its own")
+    device = None if options.device == "auto" else options.device
+    for name, value in {"update": options.update, "device": device, "split": options.split, **changes}.items():
+        if value is not None:
+            raise BadInput(f"--{name} is only for runs; {options.target} returns the energy and the data itself")
+    return of_function(options.target, config, folder=options.out, trust_code=options.trust)
+
+
+def _note_idle_ranks(chains: int, batch: int, ranks: Ranks) -> None:
+    batches = -(-chains // batch)
+    if ranks.first and batches < ranks.count:
+        used = f"{chains} chains in batches of {batch} are work for {batches} of {ranks.count} ranks"
+        print(f"note: {used}; use --batch {-(-chains // ranks.count)} to use all of them", flush=True)
 
 
 def _finished(out: Path, asked: dict[str, Any]) -> bool:
@@ -208,16 +170,16 @@ def _finished(out: Path, asked: dict[str, Any]) -> bool:
 
 
 def _show(cycle: LifeCycle, out: Path) -> None:
-    names = [name for name in cycle.figures if not name.startswith(("rhat", "ess", "energy_"))]
+    names = shown_metrics(cycle)
     print(f"{cycle.settings['chains']} chains; the distance is {cycle.settings['distance']}")
     print("".join(f"{name:>11}" for name in ("steps", *names)))
     last = len(cycle.steps) - 1
     for i in sorted({round(k * last / (_ROWS - 1)) for k in range(_ROWS)}):
-        values = (cycle.figures[name][i] for name in names)
+        values = (cycle.metrics[name][i] for name in names)
         cells = (f"{cycle.steps[i]:,}", *("-" if value is None else f"{value:.4g}" for value in values))
         print("".join(f"{cell:>11}" for cell in cells))
     print(f"verdict: {cycle.verdict}, stable until step {cycle.stable_until}")
     for reason in cycle.reasons:
         print(f"- {reason}")
-    print(f"the same chains growing old: {shown(out / 'strip.png')}")
-    print(f"curves: {shown(out / 'life-cycle.png')}\nall figures: {shown(out / 'life-cycle.json')}")
+    print(f"the same chains over the steps: {shown(out / 'strip.png')}")
+    print(f"curves: {shown(out / 'life-cycle.png')}\nall metrics: {shown(out / 'life-cycle.json')}")

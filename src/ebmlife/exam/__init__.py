@@ -1,12 +1,16 @@
-"""What is measured of a model."""
+"""Measures a model: how long its samples stay like the data, distances to the data, basins, outliers."""
 
-from ebmlife.exam.cycle import LifeCycle, life_cycle
+from ebmlife.exam.config import ExamConfig
+from ebmlife.exam.cycle import Exam, LifeCycle, life_cycle
+from ebmlife.exam.features import Features
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
 from ebmlife.exam.metrics import contrast, diversity, outside, variation
-from ebmlife.exam.reference import Features
 from ebmlife.exam.scores import fd_digits, score_samples
+from ebmlife.exam.targets import of_function, of_run
 
 __all__ = [
+    "Exam",
+    "ExamConfig",
     "Features",
     "LifeCycle",
     "Moments",
@@ -16,6 +20,8 @@ __all__ = [
     "frechet_distance",
     "life_cycle",
     "moments",
+    "of_function",
+    "of_run",
     "outside",
     "score_samples",
     "variation",

@@ -1,4 +1,4 @@
-"""Energy basins: where descent from many states ends, how high the ways between the ends are, and the tree of both."""
+"""Energy basins: the minima below many states, the barriers between them, and the tree in which basins join."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,21 @@ import torch
 from torch import Tensor
 
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.reference import in_parts
+from ebmlife.exam.reference import map_batches
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import langevin
 
-POINTS = 17  # of a straight way between two ends, themselves included
-HALVINGS = 5  # of the step size, once descent has arrived: a ReLU network's minima are kinks
-ARRIVED = 0.01  # of the depth that makes a basin: descent that gains less in a round has arrived
-_ROUNDS = 100  # most rounds that are waited for it
-MOST = 256  # states whose basins the exam maps: the ways between them are as many as their square
+POINTS = 17  # on the straight line between two minima, including both
+HALVINGS = 5  # of the step size after descent has converged: the minima of a ReLU network are kinks
+CONVERGED = 0.01  # of the least depth of a basin: descent that gains less in a round has converged
+_ROUNDS = 100  # most rounds of descent
+MOST = 256  # states whose basins the exam maps: the number of lines between them is quadratic
 _BATCH = 1024
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Where two parts of the landscape meet; each is known by its lowest basin."""
+    """The energy at which two parts of the landscape join; each part is identified by its lowest basin."""
 
     height: float
     lower: int
@@ -29,16 +29,23 @@ class Merge:
 
 @dataclass(frozen=True)
 class Landscape:
-    """Basins, the lowest first, and how they join."""
+    """The basins of an energy, the lowest first, and how they join.
 
-    minima: Tensor  # (M, ...)
-    energies: Tensor  # float64 (M,)
-    basin: Tensor  # int64 (B,): the one that each start went down to
-    merges: list[Merge]  # M - 1 of them, upwards
+    Attributes:
+        minima: States (M, ...) at the minimum of each basin.
+        energies: Energies (M,) of the minima, float64.
+        basin: Index (B,) of the basin of each state that was given.
+        merges: The M - 1 joins, in the order of their energy.
+    """
+
+    minima: Tensor
+    energies: Tensor
+    basin: Tensor
+    merges: list[Merge]
 
     @property
     def sizes(self) -> list[int]:
-        """How many starts each basin has."""
+        """The number of given states in each basin."""
         counts: list[int] = torch.bincount(self.basin, minlength=len(self.minima)).tolist()
         return counts
 
@@ -46,29 +53,43 @@ class Landscape:
 def basins(
     energy: Energy, x: Tensor, *, step_size: float, steps: int = 300, depth: float = 1.0, clip: float | None = None
 ) -> Landscape:
-    """The basins in which states x (B, ...) lie.
+    """Finds the basins of the energy in which states lie.
 
-    Each state goes down by x <- x - (step_size**2 / 2) * grad E(x), Langevin without its noise, in rounds of `steps`
-    until no state gains by it any more. A basin reaches from
-    its minimum up to its barrier, where it joins one that is lower; those that are less than `depth` deep are parts of
-    that one: at temperature 1 a chain hardly sees them. Time grows with B**2.
+    Each state descends by x <- x - (step_size**2 / 2) * grad E(x), Langevin without noise, until its energy falls no
+    more. The barrier between two minima is the lowest energy at which a path along straight lines between minima joins
+    them. A basin reaches from its minimum up to its lowest barrier. Basins less than `depth` deep are merged into the
+    one that they join: at temperature 1 they hardly affect a chain. The time is quadratic in B.
+
+    Args:
+        energy: A callable from states (B, ...) to energies (B,).
+        x: States (B, ...), at least 2.
+        step_size: Step size of the descent.
+        steps: Number of steps in a round of descent.
+        depth: Least depth of a basin.
+        clip: Largest length of a step of the descent.
+
+    Returns:
+        The basins, which of them each state lies in, and how they join.
+
+    Raises:
+        Diverged: If the energy is not finite, or descent does not converge.
     """
     if len(x) < 2 or not depth > 0:
         raise BadInput(f"basins need at least 2 states and a depth above 0, got {len(x)} and {depth}")
-    x = descend(energy, x, steps=steps, step_size=step_size, enough=ARRIVED * depth, clip=clip)
-    energies = in_parts(energy, x, _BATCH).double()
+    x = descend(energy, x, steps=steps, step_size=step_size, enough=CONVERGED * depth, clip=clip)
+    energies = map_batches(energy, x, _BATCH).double()
     if not energies.isfinite().all():
-        raise Diverged("the energy is not finite where descent ended")
+        raise Diverged("the energy is not finite at the end of the descent")
     order = energies.argsort()
     x, energies = x[order.to(x.device)], energies[order]
     heights = barriers(energy, x)
     if not heights.isfinite().all():
-        raise Diverged("the energy is not finite between two ends of descent")
+        raise Diverged("the energy is not finite between two minima")
     owner, merges = _join(heights, energies, depth)
     kept = sorted(set(owner))
-    rank = {end: number for number, end in enumerate(kept)}
+    rank = {minimum: number for number, minimum in enumerate(kept)}
     basin = torch.empty_like(order)
-    basin[order] = torch.tensor([rank[end] for end in owner])
+    basin[order] = torch.tensor([rank[minimum] for minimum in owner])
     tree = [Merge(merge.height, rank[merge.lower], rank[merge.higher]) for merge in merges]
     return Landscape(x[kept].cpu(), energies[kept], basin, tree)
 
@@ -76,45 +97,48 @@ def basins(
 def descend(
     energy: Energy, x: Tensor, *, steps: int, step_size: float, enough: float, clip: float | None = None
 ) -> Tensor:
-    """States downhill, each until a round of `steps` steps lowers it by no more than `enough`; then by ever smaller
-    steps. A state that has arrived rests: across the kinks of a ReLU network steps go up and down for ever.
+    """Returns states after descent, each until a round of `steps` steps lowers its energy by no more than `enough`.
+
+    Then all continue with smaller and smaller steps. A state that has converged is not moved in further rounds: across
+    the kinks of a ReLU network, steps would go up and down forever.
     """
 
     def lower(x: Tensor, size: float) -> Tensor:
         return langevin(energy, x, steps=steps, step_size=size, noise=torch.zeros_like, clip=clip)[0]
 
     x, moving = x.clone(), torch.arange(len(x), device=x.device)
-    before = in_parts(energy, x, _BATCH)
+    before = map_batches(energy, x, _BATCH)
     for _ in range(_ROUNDS):
         x[moving] = lower(x[moving], step_size)
-        after = in_parts(energy, x[moving], _BATCH)
+        after = map_batches(energy, x[moving], _BATCH)
         gaining = before - after > enough
         moving, before = moving[gaining], after[gaining]
         if not len(moving):
             break
     else:
         done = f"{_ROUNDS * steps:,} steps of size {step_size:g}"
-        raise Diverged(f"descent has not arrived after {done}: they are too small, or it goes down for ever")
+        raise Diverged(f"descent has not converged after {done}: the steps are too small, or there is no minimum")
     for halvings in range(1, HALVINGS + 1):
         x = lower(x, step_size / 2**halvings)
     return x
 
 
 def barriers(energy: Energy, x: Tensor) -> Tensor:
-    """float64 (B, B): the highest energy of some points of the straight line between each two states."""
-    heights = torch.diag(in_parts(energy, x, _BATCH).double())
+    """Returns (B, B) in float64: the highest energy on the straight line between each two states, at POINTS points."""
+    heights = torch.diag(map_batches(energy, x, _BATCH).double())
     share = torch.linspace(0, 1, POINTS, device=x.device, dtype=x.dtype).view(-1, *[1] * (x.ndim - 1))
     for i in range(len(x) - 1):
         others = x[i + 1 :].unsqueeze(1)
-        ways = torch.lerp(x[i].expand_as(others), others, share)  # (B - i - 1, POINTS, ...)
-        heights[i, i + 1 :] = in_parts(energy, ways.flatten(0, 1), _BATCH).double().view(-1, POINTS).amax(1)
+        lines = torch.lerp(x[i].expand_as(others), others, share)  # (B - i - 1, POINTS, ...)
+        heights[i, i + 1 :] = map_batches(energy, lines.flatten(0, 1), _BATCH).double().view(-1, POINTS).amax(1)
     return heights.triu() + heights.triu(1).T
 
 
 def _join(heights: Tensor, energies: Tensor, depth: float) -> tuple[list[int], list[Merge]]:
-    """(the basin of each end, how basins join), a basin known by its lowest end; energies ascend.
+    """Returns the basin of each minimum and how basins join; a basin is identified by its lowest minimum.
 
-    Ends are joined by ascending barriers, so that each two meet at the lowest way, by other ends where that is lower.
+    Energies ascend. Minima are joined in the order of their barriers (Kruskal's algorithm), so that each two join at
+    the lowest barrier of all paths between them.
     """
     n = len(energies)
     part, owner = list(range(n)), list(range(n))

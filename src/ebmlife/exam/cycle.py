@@ -1,47 +1,195 @@
-"""The life cycle of a model's samples: the same chains, looked at over log-spaced Langevin steps as they grow old."""
+"""The life cycle of a model's samples: long Langevin chains, evaluated at log-spaced steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ebmlife.data import Dataset
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
-from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.convergence import arviz
-from ebmlife.exam.observers import Looks, Trace
-from ebmlife.exam.reference import PLAIN, Features, reference, some_of
+from ebmlife.errors import Diverged
+from ebmlife.exam.config import ExamConfig
+from ebmlife.exam.features import PLAIN, Features
+from ebmlife.exam.metrics import import_arviz
+from ebmlife.exam.observers import Evaluations, Trace
+from ebmlife.exam.reference import Reference, compute_reference, random_subset
+from ebmlife.exam.subject import HasGradient, Subject
 from ebmlife.exam.verdict import Verdict, judge
 from ebmlife.sampling import fingerprint
-from ebmlife.sampling.energy import Energy, frozen, gradient, is_energy
+from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.long_run import Progress, Snapshots, log_spaced, long_walk
 from ebmlife.sampling.rng import generator
 
-REFERENCE = 2048  # least number of states that stand for a data set: as many as FID has features
-
-
-class HasGradient(Protocol):
-    """What chains can walk on without an energy: minus a score."""
-
-    def gradient(self, x: Tensor) -> Tensor: ...
+REFERENCE = 2048  # data that samples are compared with, at least: as many as FID has features
 
 
 @dataclass(frozen=True)
 class LifeCycle:
+    """The result of an exam.
+
+    Attributes:
+        steps: Langevin steps at which all chains were evaluated.
+        metrics: A value of each metric at each of the steps; None where there is none.
+        verdict: "shortrun", "midrun" or "longrun".
+        stable_until: Last step at which samples are still like the data; 0 if they never are.
+        reasons: What the verdict is based on, in sentences.
+        ranges: Least and most of each metric over random sets of data, each as large as the set of chains.
+        settings: Settings of the exam.
+        complete: Whether the chains reached the last step; False after an interruption.
+        strip: States (len(steps), chains shown, ...) of the first chains at each of the steps.
+        states: States (chains, ...) of all chains at the last step; empty if they diverged.
+    """
+
     steps: list[int]
-    figures: dict[str, list[float | None]]  # a value for each of the steps; None where there is none
+    metrics: dict[str, list[float | None]]
     verdict: Verdict
-    stable_until: int  # steps
+    stable_until: int
     reasons: list[str]
-    ranges: dict[str, tuple[float, float]]  # least and most of each figure over as large sets of data
+    ranges: dict[str, tuple[float, float]]
     settings: dict[str, Any]
-    complete: bool  # False: stopped before its last step
-    strip: Tensor = field(repr=False)  # (len(steps), chains shown, ...): the same chains growing old
-    states: Tensor = field(repr=False)  # (chains, ...) at the last step
+    complete: bool
+    strip: Tensor = field(repr=False)
+    states: Tensor = field(repr=False)
+
+    @property
+    def figures(self) -> dict[str, list[float | None]]:
+        """The earlier name of `metrics`."""
+        return self.metrics
+
+
+@dataclass(frozen=True)
+class Exam:
+    """An exam that can be run: what is examined, and under which settings. It is validated on creation."""
+
+    subject: Subject
+    config: ExamConfig
+    folder: Path | None = None  # of the results and checkpoints
+    identity: dict[str, Any] = field(default_factory=dict)  # a saved exam is resumed only if it is the same
+    evaluated_on: dict[str, Any] | None = None  # where the data come from
+    unseen: Callable[[], Dataset | None] = lambda: None  # data that the model was not trained on
+
+    def __post_init__(self) -> None:
+        self.subject.validate(self.config.batch)
+
+    @property
+    def step_size(self) -> float:
+        assert self.config.step_size is not None
+        return self.config.step_size
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The content of exam.json that must agree when an exam is resumed."""
+        saved = self.config.saved()
+        later = {name: saved.pop(name) for name in ("evaluation_temperature", "features", "classifier", "conditional")}
+        saved |= self.identity
+        if self.evaluated_on is not None:  # a folder of data may have moved: its content identifies it
+            saved |= {name: self.evaluated_on[name] for name in ("split", "fingerprint")}
+        saved["slope"] = fingerprint.of_gradient(self.subject.sampled_energy, self.subject.x0[: self.config.batch])
+        return saved | later  # in the order of earlier files
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is saved beside the settings: where the data come from."""
+        return {} if self.evaluated_on is None else {"evaluated_on": self.evaluated_on}
+
+    def run(
+        self,
+        *,
+        progress: Callable[[Progress], None] = lambda _: None,
+        stopping: Callable[[], bool] = lambda: False,
+        ranks: Ranks = SINGLE_PROCESS,
+    ) -> LifeCycle:
+        """Runs the chains, or resumes them from the folder, and returns what was measured and the verdict.
+
+        Args:
+            progress: Called with the step that was reached, at least every 100 steps.
+            stopping: Asked at least every 100 steps whether to save and stop.
+            ranks: Processes that share the batches of chains.
+        """
+        import_arviz()  # before hours are spent
+        subject, config = self.subject, self.config
+        data, reference, axes = self._references(ranks)
+        energy = subject.sampled_energy if subject.has_energy else None
+        marks, batch = log_spaced(config.steps), config.batch
+        evaluations = Evaluations(marks, reference, subject.features, energy, subject.classifier, batch, ranks)
+        trace = Trace(config.steps, axes, subject.trace, energy, batch, ranks)
+        strip = Snapshots(marks, chains=config.shown)
+        diverged = None
+        try:
+            x, done = long_walk(
+                subject.sampled_energy,
+                subject.x0,
+                steps=config.steps,
+                step_size=self.step_size,
+                seed=config.seed,
+                clip=subject.clip,
+                batch=batch,
+                watchers=[evaluations, trace, strip],
+                about=self._measured_with(data),
+                folder=self.folder,
+                progress=progress,
+                stopping=stopping,
+                ranks=ranks,
+            )
+        except Diverged as error:
+            if not evaluations.rows:
+                raise  # not even the start could be evaluated
+            x, done, diverged = torch.empty(0), config.steps, str(error)
+        metrics = evaluations.columns() | trace.columns(evaluations.steps)
+        judgment = judge(evaluations.steps, metrics, reference, diverged=diverged)
+        return LifeCycle(
+            evaluations.steps,
+            metrics,
+            judgment.verdict,
+            judgment.stable_until,
+            judgment.reasons,
+            reference.ranges,
+            self._summary(len(data)) | self.about,
+            done == config.steps,
+            torch.stack(strip.states),
+            x.cpu(),
+        )
+
+    def _references(self, ranks: Ranks) -> tuple[Tensor, Reference, Reference]:
+        """Returns the data, their reference for the metrics, and the one whose axes R-hat is computed along."""
+        subject, chains = self.subject, len(self.subject.x0)
+        data = subject.x0 if subject.data is None else subject.data
+        states = data if isinstance(data, Tensor) else random_subset(data, max(REFERENCE, chains))
+        rng = generator(self.config.seed, "exam")
+        compute = partial(compute_reference, states.to("cpu", subject.x0.dtype), rng=rng, ranks=ranks)
+        reference = compute(chains=chains, features=subject.features, noise=subject.data_noise)
+        if subject.trace is subject.features:
+            return states, reference, reference
+        return states, reference, compute(chains=2, features=subject.trace, noise=0.0)
+
+    def _measured_with(self, data: Tensor) -> dict[str, Any]:
+        """Returns what the metrics depend on, which must agree when checkpoints are resumed."""
+        subject = self.subject
+        return {
+            "data": fingerprint.of_tensors(data),
+            "data_noise": subject.data_noise,
+            "shown": self.config.shown,
+            "features": [subject.features.name, subject.trace.name],
+            "classes": subject.classifier is not None,
+        }
+
+    def _summary(self, data: int) -> dict[str, Any]:
+        """Returns the settings that life-cycle.json holds."""
+        subject, config, chains = self.subject, self.config, len(self.subject.x0)
+        return {
+            "steps": config.steps,
+            "step_size": self.step_size,
+            "chains": chains,
+            "seed": config.seed,
+            "clip": subject.clip,
+            "distance": f"{subject.features.name}_{chains}",
+            "data_noise": subject.data_noise,
+            "data": data,
+        }
 
 
 def life_cycle(
@@ -64,104 +212,36 @@ def life_cycle(
     stopping: Callable[[], bool] = lambda: False,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> LifeCycle:
-    """Walks all chains x0 (B, ...) for `steps` Langevin steps and says how long their states stay like the data.
+    """Runs long Langevin chains and reports how long their states stay like the data.
 
-    `energy` is any callable from states to numbers, or an object with a `gradient` alone. Without `data`, x0 itself is
-    what samples are compared with: right for chains that begin at data or at good samples. `data_noise` is the noise
-    that the model's data were under. Distances are taken in `features`; R-hat's projections in `traced`, where those
-    are too slow. With a `classifier` (x -> logits) the share of chains that keep their start's class is followed.
-    With a `folder` the exam is saved there every minute, and goes on when it is called again. Several ranks share the
-    batches of chains; all of them return what one process would.
+    Args:
+        energy: A callable from states (B, ...) to energies (B,), or an object that has only a `gradient`.
+        x0: Start states (B, ...), one for each chain.
+        steps: Number of Langevin steps.
+        step_size: Langevin step size.
+        data: Data that samples are compared with. None compares with x0, which is right for chains that start at data
+            or at good samples.
+        data_noise: Standard deviation of the noise on the data that the model learned.
+        features: Features of the distance.
+        traced: Features of R-hat, if `features` are too slow to be computed 400 times.
+        classifier: A callable from states to logits; the fraction of chains that keep the class of their start is then
+            a metric.
+        clip: Largest length of the gradient part of a step.
+        seed: Seed of all random streams.
+        batch: Number of chains that are run together.
+        shown: Number of chains in `LifeCycle.strip`.
+        folder: Folder for checkpoints, written every minute; the same call resumes from them.
+        progress: Called with the step that was reached, at least every 100 steps.
+        stopping: Asked at least every 100 steps whether to save and stop.
+        ranks: Processes that share the batches; each of them returns what a single process would.
+
+    Returns:
+        The metrics at log-spaced steps, the verdict and its reasons.
+
+    Raises:
+        BadInput: If the energy, the states or the data cannot be examined.
+        Diverged: If the start itself cannot be evaluated. Chains that diverge later are part of the verdict.
     """
-    check(energy, x0, data, steps=steps, batch=batch)
-    arviz()  # before hours are spent
-    known = x0 if data is None else data if isinstance(data, Tensor) else some_of(data, max(REFERENCE, len(x0)))
-    rng, traced = generator(seed, "exam"), traced or features
-    of_data = partial(reference, known.to("cpu", x0.dtype), rng=rng, ranks=ranks)
-    truth = of_data(chains=len(x0), features=features, noise=data_noise)
-    axes = truth if traced is features else of_data(chains=2, features=traced, noise=0.0)
-    energies = cast(Energy, energy) if is_energy(energy) else None
-    marks = log_spaced(steps)
-    looks = Looks(marks, truth, features, energies, classifier, batch, ranks)
-    trace, strip = Trace(steps, axes, traced, energies, batch, ranks), Snapshots(marks, chains=shown)
-    about = {"data": fingerprint.of_tensors(known), "data_noise": data_noise, "shown": shown}
-    about |= {"features": [features.name, traced.name], "classes": classifier is not None}
-    diverged = None
-    try:
-        x, done = long_walk(
-            cast(Energy, energy),
-            x0,
-            steps=steps,
-            step_size=step_size,
-            seed=seed,
-            clip=clip,
-            batch=batch,
-            watchers=[looks, trace, strip],
-            about=about,
-            folder=folder,
-            progress=progress,
-            stopping=stopping,
-            ranks=ranks,
-        )
-    except Diverged as error:
-        if not looks.rows:
-            raise  # there is no life to tell of
-        x, done, diverged = x0, steps, str(error)
-    figures = looks.columns() | trace.columns(looks.steps)
-    judged = judge(looks.steps, figures, truth, diverged=diverged)
-    settings: dict[str, Any] = {"steps": steps, "step_size": step_size, "chains": len(x0), "seed": seed, "clip": clip}
-    settings |= {"distance": f"{features.name}_{len(x0)}", "data_noise": data_noise, "data": len(known)}
-    return LifeCycle(
-        looks.steps,
-        figures,
-        judged.verdict,
-        judged.stable_until,
-        judged.reasons,
-        truth.ranges,
-        settings,
-        done == steps,
-        torch.stack(strip.states),
-        x.cpu() if diverged is None else torch.empty(0),
-    )
-
-
-def check(energy: Energy | HasGradient, x0: Tensor, data: Dataset | Tensor | None, *, steps: int, batch: int) -> None:
-    """Whether these can be examined; before hours are spent."""
-    if x0.ndim < 2 or len(x0) < 2 or not x0.numel() or x0.dtype not in (torch.float32, torch.float64):
-        raise BadInput(
-            f"an exam needs at least 2 states (B, ...) of float32 or float64, got {x0.dtype} of shape {tuple(x0.shape)}"
-        )
-    if not x0.isfinite().all():
-        raise BadInput("the states that the exam begins with are not finite")
-    if isinstance(data, Tensor) and not data.isfinite().all():
-        raise BadInput("the data that samples are to be compared with are not finite")
-    if steps < 1 or batch < 1:
-        raise BadInput(f"an exam needs at least 1 step and batches of at least 1, got {steps} and {batch}")
-    shape = x0.shape[1:] if data is None else data.shape[1:] if isinstance(data, Tensor) else data.shape
-    if tuple(shape) != tuple(x0.shape[1:]):
-        raise BadInput(f"one of the data has the shape {tuple(shape)}, a state of the start {tuple(x0.shape[1:])}")
-    _check_returned(energy, x0[:batch])
-
-
-def _check_returned(energy: Energy | HasGradient, x: Tensor) -> None:
-    """A network that returns (B, 1), or fails, would do so at the first look, hundreds of steps later."""
-    walked, tried = cast(Energy, energy), "energy"
-    try:
-        with frozen(walked, walking=False):
-            if is_energy(energy):
-                with torch.no_grad():
-                    _check_shape(tried, walked(x), x.shape[:1], x)
-            tried = "gradient"
-            _check_shape(tried, gradient(walked, x), x.shape, x)
-    except BadInput:
-        raise
-    except Exception as error:  # whatever the user's own function does
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise BadInput(f"the {tried} of states {tuple(x.shape)} failed with {said}; --debug shows where") from error
-
-
-def _check_shape(name: str, seen: object, expected: torch.Size, x: Tensor) -> None:
-    if not isinstance(seen, Tensor) or seen.shape != expected:
-        got = tuple(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
-        wanted = f"a tensor of the shape {tuple(expected)}"
-        raise BadInput(f"the {name} of states {tuple(x.shape)} must be {wanted}, got {got}")
+    config = ExamConfig(steps=steps, step_size=step_size, seed=seed, batch=batch, shown=shown)
+    subject = Subject(energy, x0, data, data_noise, features, traced or features, classifier, clip)
+    return Exam(subject, config, folder).run(progress=progress, stopping=stopping, ranks=ranks)

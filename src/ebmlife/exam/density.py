@@ -1,4 +1,4 @@
-"""Ground truth in the plane: exp(-E) normalised by quadrature, beside a density that is known exactly."""
+"""Densities in the plane: exp(-E) normalized by quadrature, compared with the exact density of a toy."""
 
 import math
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from torch import Tensor
 
 from ebmlife.data import Toy
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.reference import in_parts
+from ebmlife.exam.reference import map_batches
 from ebmlife.sampling.energy import Energy
 
 HALF = 2.0  # the square [-HALF, HALF]^2 holds all of a toy's mass but 1e-6
-CELLS = 400  # along a side: a cell is 0.01 wide, a quarter of the narrowest toy's deviation
+CELLS = 400  # per side: a cell is 0.01 wide, a quarter of the standard deviation of the narrowest toy
 _BATCH = 20_000
 _EDGE = 0.05  # of the square's width
-_LOST = 0.002  # of the truth's mass, that may be missed
+_LOST = 0.002  # of the exact mass that may lie outside the square or between its cells
 
 
 @dataclass(frozen=True)
@@ -26,52 +26,76 @@ class Surface:
 
     @property
     def mass(self) -> Tensor:
-        """Of each cell."""
+        """The mass of each cell."""
         return self.log_density.exp() * _cell()
 
     @property
     def at_edge(self) -> float:
-        """The share of mass in the square's outer rim: much of it says that there is more beyond."""
+        """The fraction of the mass at the edge of the square; if it is large, there is more mass outside."""
         rim = int(_EDGE * CELLS)
         return 1 - self.mass[rim:-rim, rim:-rim].sum().item()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    total_variation: float  # half the integral of |p - q|
-    kl: float  # of the truth from the model: integral of q log(q / p)
-    masses: tuple[float, ...]  # the model's, in each of the toy's regions
+    """How a model's density p differs from the exact density q.
+
+    Attributes:
+        total_variation: Half the integral of |p - q|.
+        kl: KL divergence, the integral of q log(q / p).
+        masses: The model's mass in each of the toy's regions.
+        true_masses: The exact mass in each region.
+        at_edge: Fraction of the model's mass at the edge of the square.
+    """
+
+    total_variation: float
+    kl: float
+    masses: tuple[float, ...]
     true_masses: tuple[float, ...]
     at_edge: float
 
 
 def midpoints() -> Tensor:
-    """float32 (CELLS^2, 2)."""
+    """Returns the midpoints of the cells, (CELLS^2, 2) in float32."""
     line = (torch.arange(CELLS, dtype=torch.float64) + 0.5) * (2 * HALF / CELLS) - HALF
     return torch.cartesian_prod(line, line).float()
 
 
-def normalised(energy: Energy) -> Surface:
-    """p(x) = exp(-E(x)) / sum over cells of exp(-E) times their area, on the square."""
+def normalized(energy: Energy) -> Surface:
+    """Returns the density p(x) = exp(-E(x)) / Z on the square, where Z is the sum of exp(-E) times area over all cells.
+
+    Args:
+        energy: A callable from points (B, 2) to energies (B,).
+    """
     device = next((p.device for p in getattr(energy, "parameters", list)()), torch.device("cpu"))
-    energies = in_parts(energy, midpoints().to(device), _BATCH).double()
+    energies = map_batches(energy, midpoints().to(device), _BATCH).double()
     if not energies.isfinite().all():
-        raise Diverged("the energy is not finite everywhere on the square that it is integrated over")
+        raise Diverged("the energy is not finite everywhere on the square of integration")
     log_mass = torch.logsumexp(-energies, 0) + math.log(_cell())
     return Surface((-energies - log_mass).view(CELLS, CELLS))
 
 
 def exact(toy: Toy) -> Surface:
-    return Surface(in_parts(toy.log_density, midpoints().double(), _BATCH).view(CELLS, CELLS))
+    """Returns the exact density of a toy on the square.
+
+    Args:
+        toy: Toy data with a known density.
+    """
+    return Surface(map_batches(toy.log_density, midpoints().double(), _BATCH).view(CELLS, CELLS))
 
 
 def compare(energy: Energy, toy: Toy) -> Comparison:
-    """How far the density of an energy is from the truth."""
-    p, q = normalised(energy), exact(toy)
-    seen = q.mass.sum().item()
-    if abs(seen - 1) > _LOST:
+    """Compares the density of an energy with the exact density of a toy.
+
+    Args:
+        energy: A callable from points (B, 2) to energies (B,).
+        toy: Toy data with a known density.
+    """
+    p, q = normalized(energy), exact(toy)
+    mass = q.mass.sum().item()
+    if abs(mass - 1) > _LOST:
         where = f"on a square of {2 * HALF:g} in cells of {2 * HALF / CELLS:g}"
-        raise BadInput(f"the truth has a mass of {seen:.3f}, not 1, {where}; choose a toy of another scale")
+        raise BadInput(f"the exact density has a mass of {mass:.3f}, not 1, {where}; use a toy of another scale")
     kl = (q.mass * (q.log_density - p.log_density)).sum().item()
     return Comparison(_total_variation(p, q), kl, _masses(p, toy), _masses(q, toy), p.at_edge)
 
@@ -81,7 +105,7 @@ def _total_variation(p: Surface, q: Surface) -> float:
 
 
 def _masses(surface: Surface, toy: Toy) -> tuple[float, ...]:
-    region = in_parts(toy.region, midpoints().double(), _BATCH)
+    region = map_batches(toy.region, midpoints().double(), _BATCH)
     sums = torch.zeros(toy.regions, dtype=torch.float64).index_add_(0, region, surface.mass.flatten())
     return tuple(sums.tolist())
 

@@ -1,4 +1,4 @@
-"""Features of 8x8 digits: a small classifier that is trained once, in seconds, and cached."""
+"""A small classifier of the 8x8 digits, trained once within seconds and cached, and its features."""
 
 import functools
 
@@ -7,11 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ebmlife.data import digits
-from ebmlife.exam.reference import Features
 from ebmlife.sampling.rng import generator
 from ebmlife.storage import cache
 
-_VERSION = 1  # of the classifier: another one gives other distances
+_VERSION = 1  # another classifier gives other distances: its cache entry needs another name
 
 
 class DigitsClassifier(nn.Module):
@@ -23,7 +22,7 @@ class DigitsClassifier(nn.Module):
         self.hidden, self.out = nn.Linear(64 * 16, 64), nn.Linear(64, 10)
 
     def features(self, x: Tensor) -> Tensor:
-        """(B, 64): what the Fréchet distance of digits is taken of."""
+        """Returns the features (B, 64) of the Fréchet distance of digits."""
         h = F.max_pool2d(F.relu(self.conv_2(F.relu(self.conv_1(x)))), 2)
         return F.relu(self.hidden(h.flatten(1)))
 
@@ -34,7 +33,7 @@ class DigitsClassifier(nn.Module):
 
 @functools.cache
 def digits_classifier() -> DigitsClassifier:
-    """The classifier, from the cache or trained now: the same weights on the same machine, frozen."""
+    """Returns the frozen classifier, from the cache or trained now; the same machine gives the same weights."""
     classifier = DigitsClassifier()
     weights = cache.tensors(f"digits-classifier-{_VERSION}", lambda: dict(_trained().state_dict()))
     classifier.load_state_dict(weights)
@@ -42,9 +41,9 @@ def digits_classifier() -> DigitsClassifier:
 
 
 @torch.inference_mode(False)
-@torch.enable_grad()  # whoever wants features first may be evaluating
+@torch.enable_grad()  # the caller may be in no_grad mode
 def _trained(*, updates: int = 1500, batch: int = 128) -> DigitsClassifier:
-    """On four fifths of the digits, with noise on the images; the rest is for its test."""
+    """Trains on four fifths of the digits, with noise on the images; the rest is for tests."""
     data, rng = digits(), generator(0, "digits classifier")
     assert data.labels is not None
     with torch.random.fork_rng():
@@ -71,10 +70,7 @@ def held_out_rows() -> Tensor:
 
 
 def _split() -> tuple[Tensor, Tensor]:
-    """Rows to train on, four fifths of all, and to test on."""
+    """Returns (rows to train on, rows to test on), four fifths and one fifth."""
     order = torch.randperm(len(digits()), generator=generator(0, "digits split"))
     most = len(order) * 4 // 5
     return order[:most], order[most:]
-
-
-FEATURES = Features("fd_digits", lambda x: digits_classifier().features(x.cpu()))

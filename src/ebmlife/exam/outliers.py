@@ -1,19 +1,24 @@
-"""Whether energies tell what is not data: noise, constant images, data taken apart, other data."""
+"""Outlier detection by energy: data against noise, constant images, shuffled and blended data, and other data."""
 
 import torch
 from torch import Tensor
 
 from ebmlife.errors import BadInput, Diverged
-from ebmlife.exam.reference import in_parts
+from ebmlife.exam.reference import map_batches
 from ebmlife.sampling.energy import Energy
 
 _BATCH = 256
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:
-    """P(an outsider's energy is above an insider's), ties counted half: 0.5 is chance, 1 tells them all apart."""
+    """Returns P(energy of an outlier > energy of data), with ties counted half: 0.5 is chance, 1 is perfect.
+
+    Args:
+        inside: Energies of data.
+        outside: Energies of outliers.
+    """
     if not len(inside) or not len(outside):
-        raise BadInput(f"an AUROC needs numbers on both sides, got {len(inside)} and {len(outside)}")
+        raise BadInput(f"an AUROC needs energies of both data and outliers, got {len(inside)} and {len(outside)}")
     sorted_inside = inside.double().sort().values
     below = torch.searchsorted(sorted_inside, outside.double())
     not_above = torch.searchsorted(sorted_inside, outside.double(), right=True)
@@ -21,15 +26,22 @@ def auroc(inside: Tensor, outside: Tensor) -> float:
 
 
 def outlier_sets(data: Tensor, *, rng: torch.Generator) -> dict[str, Tensor]:
-    """As many states as the data (B, ...) that are none: uniform noise; one grey value each; the data with their values
-    in another order, one order for all; the means of two data."""
+    """Returns outliers by kind, as many of each as there are data.
+
+    The kinds are uniform noise, constant images, the data with their values in another order (the same for all), and
+    averages of two data.
+
+    Args:
+        data: States (B, ...).
+        rng: Generator of the random numbers.
+    """
     n, device = len(data), data.device
     flat = data.flatten(1)
     order = torch.randperm(flat.shape[1], generator=rng)
-    grey = torch.rand(n, *[1] * (data.ndim - 1), generator=rng, dtype=data.dtype).to(device)
+    gray = torch.rand(n, *[1] * (data.ndim - 1), generator=rng, dtype=data.dtype).to(device)
     return {
         "noise": (2 * torch.rand(data.shape, generator=rng, dtype=data.dtype) - 1).to(device),
-        "constant": (2 * grey - 1).expand_as(data).contiguous(),
+        "constant": (2 * gray - 1).expand_as(data).contiguous(),
         "shuffled": flat[:, order.to(device)].view_as(data),
         "blended": (data + data[torch.randperm(n, generator=rng).to(device)]) / 2,
     }
@@ -38,23 +50,32 @@ def outlier_sets(data: Tensor, *, rng: torch.Generator) -> dict[str, Tensor]:
 def detect(
     energy: Energy, data: Tensor, *, data_noise: float, rng: torch.Generator, others: dict[str, Tensor] | None = None
 ) -> dict[str, float]:
-    """AUROC of the energy between data (B, ...) and each kind of stranger, all under the noise that the model learned
-    its data with: by their grain alone none is told from the others."""
+    """Returns the AUROC of the energy between data and each kind of outlier, by name.
+
+    Data and outliers are under the same noise, so that noise alone separates none of them.
+
+    Args:
+        energy: A callable from states (B, ...) to energies (B,).
+        data: States (B, ...).
+        data_noise: Standard deviation of the noise on the data that the model learned.
+        rng: Generator of the noise and the outliers.
+        others: More outliers (N, ...) by name.
+    """
 
     def energies(x: Tensor) -> Tensor:
         noisy = x + data_noise * torch.randn(x.shape, generator=rng, dtype=x.dtype).to(x.device)
-        found = in_parts(energy, noisy, _BATCH)
+        found = map_batches(energy, noisy, _BATCH)
         if found.shape != x.shape[:1]:
             raise BadInput(
-                f"the energy of states {tuple(x.shape)} must be of the shape ({len(x)},), got {tuple(found.shape)}"
+                f"the energy of states {tuple(x.shape)} must have the shape ({len(x)},), got {tuple(found.shape)}"
             )
         if not found.isfinite().all():
-            raise Diverged("an energy of data, or of what is none, is not finite")
+            raise Diverged("an energy of data or of outliers is not finite")
         return found
 
     inside = energies(data)
-    kinds = outlier_sets(data, rng=rng)
-    for name in kinds.keys() & (others or {}).keys():
-        raise BadInput(f"other data cannot be called {name!r}: a kind of strangers is; give them another name")
-    kinds |= others or {}
-    return {name: auroc(inside, energies(x)) for name, x in kinds.items()}
+    outliers = outlier_sets(data, rng=rng)
+    for name in outliers.keys() & (others or {}).keys():
+        raise BadInput(f"other data cannot be called {name!r}, which is a kind of outlier; give them another name")
+    outliers |= others or {}
+    return {name: auroc(inside, energies(x)) for name, x in outliers.items()}

@@ -1,4 +1,4 @@
-"""How far a model's samples are from its data: Fréchet distances and their kin, by names that carry the sample size."""
+"""Scores of samples: Fréchet distances, KID, precision and recall, by names that include the sample size."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,13 +11,13 @@ from ebmlife.data import Dataset, digits
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.exam.digits import digits_classifier
+from ebmlife.exam.features import default_features
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
 from ebmlife.exam.inception import FEWEST, inception, scores
-from ebmlife.exam.kept import once
-from ebmlife.runs import build
+from ebmlife.exam.reference import cached_features
 from ebmlife.runs.model import Model
 
-Progress = Callable[[Iterable[Tensor], int, str], Iterable[Tensor]]  # batches, images in all, what they are
+Progress = Callable[[Iterable[Tensor], int, str], Iterable[Tensor]]  # (batches, number of images, description)
 
 
 def _silent(batches: Iterable[Tensor], total: int, what: str) -> Iterable[Tensor]:
@@ -34,23 +34,31 @@ def score_samples(
     progress: Progress = _silent,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> dict[str, float]:
-    """The scores that fit the data, of n samples after so many Langevin steps from the model's start.
+    """Samples from a model and returns the scores of the samples by name.
 
-    Models of digits have `fd_digits`; those of other images FID, KID, precision and recall against as many images of
-    the data.
-    Several ranks share the sampling; all of them return the scores, which are those of one process.
+    Models of digits have `fd_digits`. Models of other images have FID, KID, precision and recall, against as many
+    images of the data.
+
+    Args:
+        model: The model.
+        data: Data set that samples are compared with.
+        n: Number of samples.
+        steps: Number of Langevin steps from the model's start.
+        seed: Seed of the samples.
+        progress: Wraps the batches, to show progress.
+        ranks: Processes that share the sampling; each of them returns what a single process would.
     """
     if len(data.shape) != 3:
-        raise BadInput(f"scores are of images, and the data are states of shape {data.shape}")
-    if build.describe(model.recipe.data).features == "digits":
+        raise BadInput(f"scores need images, but the data have shape {tuple(data.shape)}")
+    if default_features(None, model.recipe.data, model.shape) == "digits":
         with ranks.rank0_first():
             classifier = digits_classifier()
         made = _features(model.blocks(n, steps=steps, seed=seed, scope="fid"), classifier.features, ranks)
         found = moments(progress(made, n, f"samples, {steps} steps"))
         return {f"fd_digits_{shortened(n)}": frechet_distance(_of_digits(data), found)}
     if min(n, len(data)) < FEWEST:
-        less = f"--n {n}; raise it" if n < FEWEST else f"a data set of {len(data)} images; use a larger one"
-        raise BadInput(f"FID needs at least {FEWEST} samples and as many images of data, got {less}")
+        got = f"--n {n}; raise it" if n < FEWEST else f"a data set of {len(data)} images; use a larger one"
+        raise BadInput(f"FID needs at least {FEWEST} samples and as many images of data, got {got}")
     with ranks.rank0_first():
         network = inception()
     reference = reference_features(data, n, progress=progress, ranks=ranks)
@@ -59,34 +67,45 @@ def score_samples(
 
 
 def _features(
-    makers: Sequence[Callable[[], Tensor]], features: Callable[[Tensor], Tensor], ranks: Ranks
+    blocks: Sequence[Callable[[], Tensor]], features: Callable[[Tensor], Tensor], ranks: Ranks
 ) -> Iterator[Tensor]:
-    """Of batches of images, in their order; each is made, and looked at, by one of the ranks."""
+    """Yields the features of batches of images, in their order; the ranks share the batches."""
 
     def of(make: Callable[[], Tensor]) -> Tensor:
         return features(make())
 
-    return ranks.in_order([partial(of, make) for make in makers])
+    return ranks.in_order([partial(of, make) for make in blocks])
 
 
 def fd_digits(samples: Iterable[Tensor]) -> float:
-    """The Fréchet distance of 8x8 grey images to all 1,797 digits, in features of a small classifier. It is no FID."""
+    """Returns the Fréchet distance to all 1,797 digits, in features of a small classifier; it is no FID.
+
+    Args:
+        samples: Images (B, 1, 8, 8) in [-1, 1], batch by batch.
+    """
     return frechet_distance(_of_digits(digits()), moments(map(digits_classifier().features, samples)))
 
 
 def reference_features(data: Dataset, n: int, *, progress: Progress = _silent, ranks: Ranks = SINGLE_PROCESS) -> Tensor:
-    """Inception features of n images spread over the data set; computed once and cached."""
+    """Returns Inception features (n, 2048) of n images, evenly spaced in the data set; they are cached.
+
+    Args:
+        data: Data set of images.
+        n: Number of images, or all if there are fewer.
+        progress: Wraps the batches, to show progress.
+        ranks: Processes that share the batches.
+    """
     rows = torch.linspace(0, len(data) - 1, min(n, len(data))).round().long()
 
     def make() -> Tensor:
         made = _features([partial(data.take, part) for part in torch.split(rows, 32)], inception(), ranks)
         return torch.cat(list(progress(made, len(rows), "data")))
 
-    return once(f"inception-features-{_fingerprint(data, rows)}", make, ranks=ranks)
+    return cached_features(f"inception-features-{_fingerprint(data, rows)}", make, ranks=ranks)
 
 
 def _fingerprint(data: Dataset, rows: Tensor) -> str:
-    """Names a data set by its size and what some of its images are."""
+    """Identifies a data set by its size and some of its images."""
     some = data.take(rows[:: max(1, len(rows) // 64)])
     digest = hashlib.sha256(f"{len(data)}/{tuple(data.shape)}/{len(rows)}".encode())
     digest.update(some.numpy().tobytes())
@@ -98,6 +117,6 @@ def _of_digits(data: Dataset) -> Moments:
 
 
 def in_batches(data: Dataset, size: int = 512) -> Iterator[Tensor]:
-    """All of a data set, in order."""
+    """Yields all states of a data set, in order."""
     for first in range(0, len(data), size):
         yield data.take(torch.arange(first, min(len(data), first + size)))

@@ -1,150 +1,194 @@
-"""How long the samples of a model stay good, and by which figure they stop being so."""
+"""The verdict of an exam: how long samples stay like the data, and which metric shows that they degrade.
+
+`JUDGED` lists the metrics that the verdict is based on. A metric that is not listed is recorded and changes no verdict.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
-from typing import Literal
+from typing import Literal, Protocol
 
 from ebmlife.exam.reference import Reference
 
 Verdict = Literal["shortrun", "midrun", "longrun"]
 Column = Sequence[float | None]
+Row = Mapping[str, float | None]  # the metrics at one step
 
-MIDRUN = 1_000  # steps: the paper's midrun is "about 1000 to 3000"; what is spoilt earlier is shortrun
+MIDRUN = 1_000  # steps: the paper's midrun is "about 1000 to 3000"; samples that degrade earlier are shortrun
 LONGRUN = 50_000  # steps: the paper's longrun is "50K steps or more"
-GROWTH = 1.5  # of the distance over its value at MIDRUN: samples of a steady state stay as far from data as they are
-CHANCE = 3.6  # deviations of the logarithm of data's own distance: one look in some thousands at data is beyond
-LATE = 0.4  # of a walk: looks from there on, four in most, are also judged by the mean of their distances
-LOOKS = 3  # at the least, that such a mean is of
-CALM = 0.7  # as far as single looks, such means swing by chance: half as far if looks are independent, as far if not
-LOST = 0.5  # of the data's spread: half as far from the data as one and the same grey state would be
-MARGIN = 1.25  # on both sides of data's range of a figure: beyond, an eye sees it too
-SPILL = 0.1  # more of the pixels outside [-1, 1] than of the data's: a tenth of an image is an eyeful
-MIXED = 1.1  # R-hat above this: chains can be told apart by where they were in the second half of their walk
-DRIFT = 3.0  # spreads of the energy between chains: its mean has moved more than chains differ
+GROWTH = 1.5  # of the distance relative to MIDRUN: in a steady state it stays level
+CHANCE = 3.6  # standard deviations of the log distance of data: one set of data in some thousands exceeds it
+LATE = 0.4  # of the chain: evaluations after this fraction, usually four, are also judged by their mean distance
+FEWEST_LATE = 3  # evaluations in such a mean
+LATE_CHANCE = 0.7  # of CHANCE for such means: independent evaluations would give 0.5, dependent ones 1
+LOST = 0.5  # of the data's spread: half as far from the data as copies of their mean
+MARGIN = 1.25  # on both sides of the data's range of a metric: beyond it the difference is visible
+SPILL = 0.1  # of the pixels outside [-1, 1], beyond the data's own: a tenth of an image is visible
+MIXED = 1.1  # R-hat above this: chains differ in the second half of their steps
+DRIFT = 3.0  # standard deviations of the energy between chains: its mean has moved more than chains differ
+
+
+class Rule(Protocol):
+    """Returns the lowest and the highest value of a metric that good samples have.
+
+    `least` and `most` are the range of the metric over random sets of data; `baseline` is the distance to the data that
+    later ones must not outgrow, None up to MIDRUN.
+    """
+
+    def __call__(
+        self, least: float, most: float, *, reference: Reference, baseline: float | None
+    ) -> tuple[float, float]: ...
+
+
+def within_margin(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
+    """Data's range, widened by MARGIN on both sides."""
+    return least / MARGIN, most * MARGIN
+
+
+def below_spill(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
+    """At most SPILL more than data have."""
+    return -inf, most + SPILL
+
+
+def near_data(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
+    """A distance that is neither lost nor, after MIDRUN, grown by GROWTH and more than chance."""
+    lost = most + LOST * reference.spread
+    return -inf, lost if baseline is None else min(lost, max(GROWTH * baseline, reference.by_chance(CHANCE)))
+
+
+JUDGED: dict[str, Rule] = {
+    "outside": below_spill,
+    "contrast": within_margin,
+    "variation": within_margin,
+    "diversity": within_margin,
+    "distance": near_data,
+}
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgment:
+    """A verdict and what it is based on."""
+
     verdict: Verdict
-    stable_until: int  # steps; 0 where samples never were good
+    stable_until: int  # steps; 0 if samples are never like the data
     reasons: list[str]
 
 
 def judge(
-    steps: Sequence[int], figures: Mapping[str, Column], reference: Reference, *, diverged: str | None = None
-) -> Judgement:
-    """A life begins at the first step without a fault, and lasts to the last one before the next fault."""
-    at = [{name: column[i] for name, column in figures.items()} for i in range(len(steps))]
+    steps: Sequence[int], metrics: Mapping[str, Column], reference: Reference, *, diverged: str | None = None
+) -> Judgment:
+    """Finds the stretch of steps without a fault: from the first good evaluation to the last one before a fault.
+
+    Args:
+        steps: Steps at which chains were evaluated.
+        metrics: A value of each metric at each of the steps.
+        reference: What samples are compared with.
+        diverged: Why chains ended before the last step, if they did.
+
+    Returns:
+        The verdict, the last good step, and the reasons in sentences.
+    """
+    rows = [{name: column[i] for name, column in metrics.items()} for i in range(len(steps))]
     end = [diverged] if diverged else []
     faults: list[list[str]] = []
-    born: int | None = None
-    settled: int | None = None  # where the distance was that later ones are held against
-    for i, (step, seen) in enumerate(zip(steps, at, strict=True)):
-        faults.append(_faults(seen, reference, None if step <= MIDRUN else _distance(at, settled)))
-        if born is None and not faults[-1]:
-            born = i
-        if born is not None and (settled is None or step <= MIDRUN):
+    first: int | None = None  # good evaluation
+    settled: int | None = None  # the evaluation whose distance later ones must not outgrow
+    for i, (step, row) in enumerate(zip(steps, rows, strict=True)):
+        faults.append(_faults(row, reference, None if step <= MIDRUN else _distance(rows, settled)))
+        if first is None and not faults[-1]:
+            first = i
+        if first is not None and (settled is None or step <= MIDRUN):
             settled = i
-    if (drift := _drift(steps, at, settled, reference)) is not None:
-        for i in _last(steps):
-            faults[i].append(drift)
-    if born is None:
+    if (growth := _late_growth(steps, rows, settled, reference)) is not None:
+        for i in _late(steps):
+            faults[i].append(growth)
+    if first is None:
         worst = f"samples are never like the data; at {steps[-1]:,} steps: {'; '.join(faults[-1])}"
-        return Judgement("shortrun", 0, [worst, *end])
-    good = born + len(list(takewhile(lambda found: not found, faults[born:])))
+        return Judgment("shortrun", 0, [worst, *end])
+    good = first + len(list(takewhile(lambda found: not found, faults[first:])))
     last, reasons = steps[good - 1], []
     if good < len(steps):
-        reasons.append(f"spoilt at {steps[good]:,} steps: {'; '.join(faults[good])}")
+        reasons.append(f"degraded at {steps[good]:,} steps: {'; '.join(faults[good])}")
     elif not diverged:
-        reasons.append(f"like the data to the end of the exam, {last:,} steps{_growth(steps, at, settled)}")
+        reasons.append(f"like the data to the end of the exam, {last:,} steps{_describe_growth(steps, rows, settled)}")
         if last < LONGRUN:
-            reasons.append(f"the exam was too short for more: longrun is {LONGRUN:,} steps and more")
+            reasons.append(f"the exam was too short for longrun, which takes at least {LONGRUN:,} steps")
     verdict: Verdict = "longrun" if last >= LONGRUN and good == len(steps) and not diverged else "midrun"
-    return Judgement(verdict if last >= MIDRUN else "shortrun", last, reasons + end + _notes(steps, at))
+    return Judgment(verdict if last >= MIDRUN else "shortrun", last, reasons + end + _notes(steps, rows))
 
 
-def _faults(seen: Mapping[str, float | None], reference: Reference, settled: float | None) -> list[str]:
-    """What is wrong with the samples at one step; `settled`: the distance from which it must not grow any more."""
+def _faults(row: Row, reference: Reference, baseline: float | None) -> list[str]:
+    """Returns what is wrong with the samples at one step, by the metrics that are judged."""
     found = []
-    for name, (least, most) in reference.ranges.items():
-        value = seen.get(name)
+    for name, rule in JUDGED.items():
+        value = row.get(name)
         if value is None:
             continue
-        low, high = _limits(name, least, most, reference, settled)
+        if name not in reference.ranges:
+            raise ValueError(f"the verdict judges {name!r}, which has no range of data: declare it with on_data=True")
+        least, most = reference.ranges[name]
+        low, high = rule(least, most, reference=reference, baseline=baseline)
         if not low <= value <= high:
-            beyond = "above" if value > high else "below"
-            limit = high if value > high else low
+            beyond, limit = ("above", high) if value > high else ("below", low)
             found.append(f"{name} {value:.3g} is {beyond} {limit:.3g} (data: {least:.3g} to {most:.3g})")
     return found
 
 
-def _limits(name: str, least: float, most: float, reference: Reference, settled: float | None) -> tuple[float, float]:
-    if name == "distance":
-        lost = most + LOST * reference.spread
-        return -inf, lost if settled is None else min(lost, max(GROWTH * settled, reference.by_chance(CHANCE)))
-    if name == "outside":
-        return -inf, most + SPILL
-    return least / MARGIN, most * MARGIN
+def _distance(rows: Sequence[Row], i: int | None) -> float | None:
+    return None if i is None else rows[i]["distance"]
 
 
-def _distance(at: Sequence[Mapping[str, float | None]], i: int | None) -> float | None:
-    return None if i is None else at[i]["distance"]
-
-
-def _growth(steps: Sequence[int], at: Sequence[Mapping[str, float | None]], settled: int | None) -> str:
-    """How the late distance compares with the one that it must not grow from."""
-    now, then = late(steps, [seen["distance"] for seen in at]), _distance(at, settled)
-    if settled is None or not now or not then:
+def _describe_growth(steps: Sequence[int], rows: Sequence[Row], settled: int | None) -> str:
+    """Compares the late average of the distance with the one that it must not outgrow."""
+    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, settled)
+    if settled is None or not now or not before:
         return ""
-    said = f"; distance lately {now:.3g}, {now / then:.2f} times its value at {steps[settled]:,} steps"
-    few = ", which so few chains cannot tell from chance: more would"
-    return said + (few if now > GROWTH * then else "")
+    growth = f"; late average distance {now:.3g}, {now / before:.2f} times its value at {steps[settled]:,} steps"
+    chance = ", which may be chance with this number of chains; use more"
+    return growth + (chance if now > GROWTH * before else "")
 
 
-def late(steps: Sequence[int], distances: Column) -> float | None:
-    """The mean over the last looks."""
-    known = [value for i in _last(steps) if (value := distances[i]) is not None]
+def late_average(steps: Sequence[int], values: Column) -> float | None:
+    """Returns the mean over the late evaluations; None if there are no values."""
+    known = [value for i in _late(steps) if (value := values[i]) is not None]
     return sum(known) / len(known) if known else None
 
 
-def _last(steps: Sequence[int]) -> list[int]:
-    """Which looks are late ones: four where eight are in a decade."""
+def _late(steps: Sequence[int]) -> list[int]:
+    """Returns the indices of the late evaluations: four of eight in a decade."""
     return [i for i, step in enumerate(steps) if step >= LATE * steps[-1]]
 
 
-def _drift(
-    steps: Sequence[int], at: Sequence[Mapping[str, float | None]], settled: int | None, reference: Reference
-) -> str | None:
-    """What is wrong with the distances of the last looks together: their mean swings less by chance than each does."""
-    last = _last(steps)
-    now, then = late(steps, [seen["distance"] for seen in at]), _distance(at, settled)
-    if settled is None or now is None or then is None or len(last) < LOOKS or steps[last[0]] <= steps[settled]:
+def _late_growth(steps: Sequence[int], rows: Sequence[Row], settled: int | None, reference: Reference) -> str | None:
+    """Returns what is wrong with the late average of the distance, which varies less by chance than single values."""
+    late = _late(steps)
+    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, settled)
+    if settled is None or now is None or before is None or len(late) < FEWEST_LATE:
         return None
-    limit = max(GROWTH * then, reference.by_chance(CALM * CHANCE))
-    if now <= limit:
+    limit = max(GROWTH * before, reference.by_chance(LATE_CHANCE * CHANCE))
+    if steps[late[0]] <= steps[settled] or now <= limit:
         return None
     least, most = reference.ranges["distance"]
-    said = f"distance {now:.3g}, the mean of the looks from here on, is above {limit:.3g}"
-    return f"{said} ({then:.3g} at {steps[settled]:,} steps; data: {least:.3g} to {most:.3g})"
+    average = f"distance {now:.3g}, the average of the evaluations from here on, is above {limit:.3g}"
+    return f"{average} ({before:.3g} at {steps[settled]:,} steps; data: {least:.3g} to {most:.3g})"
 
 
-def _notes(steps: Sequence[int], at: Sequence[Mapping[str, float | None]]) -> list[str]:
-    """What the verdict does not rest on, but a reader should know."""
+def _notes(steps: Sequence[int], rows: Sequence[Row]) -> list[str]:
+    """Returns what a reader should know although the verdict is not based on it."""
     notes = []
-    for name, of in (("rhat_energy", "energies"), ("rhat_features", "features")):
-        rhat = at[-1].get(name)
+    for name, what in (("rhat_energy", "energies"), ("rhat_features", "features")):
+        rhat = rows[-1].get(name)
         if rhat is not None and rhat > MIXED:
             notes.append(
-                f"chains have not mixed (R-hat of {of} {rhat:.2f}): one alone does not see all regions, "
-                "whose masses may still be the start's"
+                f"chains have not mixed (R-hat of {what} {rhat:.2f}): a single chain does not visit all regions, "
+                "and the mass of each region may still be that of the start"
             )
             break
     middle = next(i for i, step in enumerate(steps) if 10 * step >= steps[-1])
-    then, now, spread = at[middle].get("energy"), at[-1].get("energy"), at[-1].get("energy_spread")
-    if then is not None and now is not None and spread and abs(now - then) > DRIFT * spread:
-        way = "falls" if now < then else "rises"
-        by = abs(now - then) / spread
-        notes.append(f"the mean energy still {way}: by {by:.1f} spreads since step {steps[middle]:,}")
+    before, now, spread = rows[middle].get("energy"), rows[-1].get("energy"), rows[-1].get("energy_spread")
+    if before is not None and now is not None and spread and abs(now - before) > DRIFT * spread:
+        direction = "falls" if now < before else "rises"
+        by = abs(now - before) / spread
+        notes.append(f"the mean energy still {direction}: by {by:.1f} standard deviations since step {steps[middle]:,}")
     return notes

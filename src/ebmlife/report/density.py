@@ -1,4 +1,4 @@
-"""What tells a density from a sampler: saturation and energy over steps, mixing, burn-in, surfaces of the plane."""
+"""Charts that tell a valid density from a sampler: metrics over the steps, mixing, and the burn-in bank."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,27 +13,27 @@ from ebmlife.report.life import Life
 from ebmlife.runs import build
 from ebmlife.storage import checkpoint
 
-_FIGURES = {  # figure: title, what is on the axis, logarithmic, what it says
-    "outside": ("Saturation", "share outside [-1, 1]", False, "Chains that run away leave the image cube."),
-    "contrast": ("Contrast", "standard deviation of pixels", False, "Spoilt chains turn garish, or grey."),
-    "variation": ("Roughness", "total variation of a pixel", False, "Grain makes it rise, blur makes it fall."),
-    "diversity": ("Diversity", "mean distance of pairs", False, "Chains that meet in one state make it fall."),
+_METRICS = {  # metric: title, label of the axis, whether it is logarithmic, caption
+    "outside": ("Saturation", "fraction outside [-1, 1]", False, "Diverging chains leave the image cube."),
+    "contrast": ("Contrast", "standard deviation of pixels", False, "Degraded samples are garish, or gray."),
+    "variation": ("Roughness", "total variation of a pixel", False, "It rises with grain and falls with blur."),
+    "diversity": ("Diversity", "mean distance between pairs", False, "It falls if chains collapse to one state."),
     "energy": ("Energy", "mean E(x)", False, "In a steady state it is level."),
     "gradient": ("Gradient", "mean |grad E|", True, "In a steady state it is level."),
-    "agreement": ("Class kept", "share of chains", False, "Chains that still show the class that they began with."),
+    "agreement": ("Class kept", "fraction of chains", False, "Chains that still have the class of their start."),
 }
 _BINS = 25
 _AGES = "trainer/chains/burn_in/age"
 
 
 def charts(life: Life) -> list[Chart]:
-    """Every figure over the steps, with the range in which data lie."""
+    """Returns a chart of every metric over the steps, with the range of data."""
     cycle = life.cycle
     found = [
         Chart(
             title,
             cycle.steps,
-            [Line(title.lower(), cycle.figures[name])],
+            [Line(title.lower(), cycle.metrics[name])],
             "Langevin steps",
             y_name,
             f"{caption} Of {life.chains:,} chains.",
@@ -41,8 +41,8 @@ def charts(life: Life) -> list[Chart]:
             log_y=logarithmic,
             data=cycle.ranges.get(name),
         )
-        for name, (title, y_name, logarithmic, caption) in _FIGURES.items()
-        if any(value is not None for value in cycle.figures.get(name, ()))
+        for name, (title, y_name, logarithmic, caption) in _METRICS.items()
+        if any(value is not None for value in cycle.metrics.get(name, ()))
     ]
     return found + _mixing(life)
 
@@ -50,24 +50,24 @@ def charts(life: Life) -> list[Chart]:
 def _mixing(life: Life) -> list[Chart]:
     cycle = life.cycle
     lines = [
-        Line(of, cycle.figures[name])
+        Line(of, cycle.metrics[name])
         for name, of in (("rhat_energy", "energy"), ("rhat_features", "features"))
-        if any(cycle.figures.get(name, ()))
+        if any(cycle.metrics.get(name, ()))
     ]
-    caption = "R-hat of parallel chains: near 1, they have forgotten where they began."
+    caption = "R-hat of parallel chains. Near 1, chains have forgotten their start."
     if not lines:
         return []
     return [Chart("Mixing", cycle.steps, lines, "Langevin steps", "R-hat", caption, log_x=True, log_y=True)]
 
 
 def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[Chart]:
-    """The histogram of walks in the burn-in bank, and the arrivals, for chains with one. Healthy: both are flat."""
+    """Returns a histogram of the ages in the burn-in bank, and the arrivals; both are flat in a healthy run."""
     length = build.burn_in_walks(recipe.chains) if isinstance(recipe, EBMRecipe) else None
     if length is None:
         return []
     newest, place = summary.newest(run)
     saved = None if place is None else checkpoint.tensor(place, _AGES)
-    if saved is None:  # weights alone have no banks
+    if saved is None:  # exported weights have no banks
         return []
     ages = saved.numpy()
     counts, edges = np.histogram(ages, bins=min(_BINS, length + 1), range=(0, length))
@@ -75,9 +75,9 @@ def burn_in(run: Path, recipe: Recipe, lines: Sequence[dict[str, Any]]) -> list[
         "Burn-in",
         ((edges[:-1] + edges[1:]) / 2).tolist(),
         [Line("states", counts.tolist())],
-        "walks since initialization",
+        "Langevin runs since initialization",
         "states",
-        f"{len(ages):,} states at update {newest:,}; they are burned in after {length:,} walks. Healthy: flat.",
+        f"{len(ages):,} states at update {newest:,}; burn-in takes {length:,} Langevin runs. A healthy run is flat.",
         bars=True,
     )
     return [histogram, *_arrivals(lines)]
@@ -90,6 +90,6 @@ def _arrivals(lines: Sequence[dict[str, Any]]) -> list[Chart]:
     parts = np.array_split(np.array(seen, dtype=np.float64), min(50, len(seen) // 2))
     ends = np.array([part[-1] for part in parts])
     rate = np.diff(ends[:, 1]) / np.diff(ends[:, 0])
-    caption = "Burned-in states that enter the bank that is learned from. Healthy: level."
+    caption = "Burned-in states that enter the training bank. A healthy run is level."
     line = Line("arrivals", rate.tolist())
-    return [Chart("Arrivals", ends[1:, 0].tolist(), [line], "update", "states an update", caption)]
+    return [Chart("Arrivals", ends[1:, 0].tolist(), [line], "update", "states per update", caption)]

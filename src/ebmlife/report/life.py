@@ -1,4 +1,4 @@
-"""A run's life cycle: its exam where it has sat one, else a shorter walk that the page's command makes and keeps."""
+"""The life cycle of a run on its page: from its exam, or from a shorter exam that the report runs and keeps."""
 
 import json
 from collections.abc import Callable
@@ -7,37 +7,37 @@ from pathlib import Path
 from typing import Any
 
 from ebmlife.errors import BadInput
-from ebmlife.exam import LifeCycle, digits, life_cycle, record
-from ebmlife.exam.reference import PLAIN
+from ebmlife.exam import ExamConfig, LifeCycle, of_run, record
+from ebmlife.exam.config import FAST_FEATURES, NO_CLASSIFIER, TRAINING_START
 from ebmlife.exam.verdict import LONGRUN, MIDRUN
 from ebmlife.report import sound, summary
 from ebmlife.report.charts import Chart, Line
 from ebmlife.report.safe_files import LARGEST, SafeFolder
-from ebmlife.runs import build, locate
-from ebmlife.runs.model import Model
+from ebmlife.runs import locate
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.long_run import Progress
-from ebmlife.sampling.rng import generator
 from ebmlife.storage import checkpoint
 from ebmlife.storage.atomic import remove
 from ebmlife.storage.claims import claimed
 
-_STEPS = 10_000  # enough to see shortrun and midrun models age
-_IMAGES, _POINTS = 64, 1000  # chains: fewer points of the plane would make no picture of a density
-_SHOWN = 10  # of the images; points are all shown
+_STEPS = 10_000  # enough to see samples of shortrun and midrun models degrade
+_IMAGES, _POINTS = 64, 1000  # chains of images, and of points in the plane: fewer would not show a density
+_SHOWN = 10  # chains of images on the page; points are all shown
 _DISTANCES = {  # by the beginning of their names
-    "fid": "FID, the Fréchet distance in Inception's features",
-    "fd_digits": "the Fréchet distance in features of a small classifier of digits; it is no FID",
-    "moments": "the Fréchet distance of the states themselves, images averaged to 8x8; it is no FID",
+    "fid": "FID, the Fréchet distance in Inception features",
+    "fd_digits": "the Fréchet distance in features of a small classifier of digits, which is no FID",
+    "moments": "the Fréchet distance of the states themselves (images averaged to 8x8), which is no FID",
 }
-_LENGTHS = {"short: new images": 0, "middle: defence": MIDRUN, "long: density": LONGRUN}
+_LENGTHS = {"short: new images": 0, "middle: defense": MIDRUN, "long: density": LONGRUN}
 
 
 @dataclass(frozen=True)
 class Life:
+    """The life cycle of a run and where it comes from."""
+
     cycle: LifeCycle
-    update: int | None  # of the checkpoint that walked
-    examined: bool  # False: the page's own walk
+    update: int | None  # of the checkpoint that was examined
+    examined: bool  # False: the page's own shorter exam
 
     @property
     def chains(self) -> int:
@@ -45,18 +45,18 @@ class Life:
 
     @property
     def distance(self) -> str:
-        """Its name, which carries the number of chains."""
+        """The name of the distance, which includes the number of chains."""
         return str(self.cycle.settings["distance"])
 
     @property
     def measure(self) -> str:
-        """What the distance is, in words."""
+        """The description of the distance."""
         known = (words for name, words in _DISTANCES.items() if self.distance.startswith(name))
         return next(known, "a distance to the data")
 
 
 def read(own: Path) -> Life | None:
-    """The exam in the folder of a run's results, or the page's own walk, or nothing."""
+    """Returns the exam in the folder of a run's results, or the page's own shorter exam, or None."""
     inside = SafeFolder(own)
     for place, settings, examined in ((own / "exam", "exam.json", True), (_place(own), "walk.json", False)):
         if inside.file(place / "life-cycle.json", largest=LARGEST) is not None:
@@ -68,7 +68,7 @@ def read(own: Path) -> Life | None:
 
 
 def _update(settings: bytes | None) -> int | None:
-    """Of the checkpoint that walked, where it is known."""
+    """Returns the update of the checkpoint that was examined, or None if it is unknown."""
     try:
         update = json.loads(settings or b"{}")["update"]
     except (ValueError, TypeError, LookupError, RecursionError):
@@ -86,10 +86,21 @@ def walk(
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Lets a run's newest model walk for its page, unless it has done so or sat an exam; False: stopped before the end.
+    """Runs the page's own exam of a run's newest model, unless that or a full exam is finished.
 
-    Without `steps` or `chains`, any walk of these weights will do. Distances are taken where that is cheap: in the
-    digits' own classifier, or of images averaged to 8x8.
+    Distances are measured in features that are cheap: those of the digits classifier, or of images averaged to 8x8.
+
+    Args:
+        run: Folder of the run, `zoo:NAME` or `hf:user/model`.
+        steps: Number of Langevin steps; None accepts an exam of any length.
+        chains: Number of chains; None accepts any number.
+        device: Device of the model.
+        trust: Functions that the model may call.
+        progress: Called with the step that was reached.
+        stopping: Asked whether to save and stop.
+
+    Returns:
+        Whether it is finished; False if it was stopped.
     """
     own = locate.own(run)
     if (own / "exam" / "life-cycle.json").is_file():
@@ -100,38 +111,26 @@ def walk(
     if same and (place / "life-cycle.json").is_file():
         return True
     settings = there if same else _new(wanted, source)
-    model = build.load(run, device=device, trust_code=trust)
+    config = _config(settings, summary.states(source) or ())
+    exam = of_run(run, config, folder=place, device=device, trust_code=trust, scope="page")
     if not same:
         remove(place)
     with claimed(place / "walk.json", settings):
-        cycle = _walked(model, place, settings["steps"], settings["chains"], progress, stopping)
+        cycle = exam.run(progress=progress, stopping=stopping)
     if cycle.complete:
         record.save(cycle, place)
     return cycle.complete
 
 
-def _walked(
-    model: Model,
-    place: Path,
-    steps: int,
-    chains: int,
-    progress: Callable[[Progress], None],
-    stopping: Callable[[], bool],
-) -> LifeCycle:
-    recipe = model.recipe
-    return life_cycle(
-        model.energy,
-        model.start(chains, rng=generator(0, "page births", device=model.device)).x,
-        steps=steps,
-        step_size=recipe.langevin.step_size,
-        data=build.DATA.make(recipe.data),
-        data_noise=recipe.noise_learned,
-        features=digits.FEATURES if build.describe(recipe.data).features == "digits" else PLAIN,
-        clip=recipe.langevin.clip,
-        shown=chains if len(model.shape) == 1 else _SHOWN,
-        folder=place,
-        progress=progress,
-        stopping=stopping,
+def _config(settings: dict[str, Any], shape: tuple[int, ...]) -> ExamConfig:
+    """The settings of a page's exam, which takes a minute: chains start as in training, features are cheap."""
+    return ExamConfig(
+        steps=settings["steps"],
+        chains=settings["chains"],
+        start=TRAINING_START,
+        features=FAST_FEATURES,
+        classifier=NO_CLASSIFIER,
+        shown=settings["chains"] if len(shape) == 1 else _SHOWN,
     )
 
 
@@ -140,7 +139,7 @@ def _place(own: Path) -> Path:
 
 
 def _weights(source: Path) -> dict[str, Any]:
-    """Which ones walk."""
+    """Identifies the weights that are examined."""
     newest = checkpoint.choose(source, None)
     if newest is None:
         raise BadInput(f"{source} holds no checkpoint yet; wait for its first, or add --no-walk")
@@ -149,7 +148,7 @@ def _weights(source: Path) -> dict[str, Any]:
 
 
 def _new(wanted: dict[str, Any], source: Path) -> dict[str, Any]:
-    """The settings of a walk, complete."""
+    """Completes the settings of a page's exam."""
     usual = {"steps": _STEPS, "chains": _POINTS if len(summary.states(source) or ()) == 1 else _IMAGES}
     settings = wanted | {name: value for name, value in usual.items() if wanted[name] is None}
     for name, least, most in (("steps", 0, 10**9), ("chains", 2, 10**6)):
@@ -168,12 +167,12 @@ def _settings(place: Path) -> dict[str, Any]:
 
 
 def distance_chart(life: Life) -> Chart:
-    """Figure 1 of the paper for this run."""
+    """Returns Figure 1 of the paper for this run."""
     cycle = life.cycle
     return Chart(
         "Distance to the data",
         cycle.steps,
-        [Line("distance", cycle.figures["distance"])],
+        [Line("distance", cycle.metrics["distance"])],
         "Langevin steps",
         f"distance ({life.distance})",
         log_x=True,

@@ -1,4 +1,4 @@
-"""The density of a run on a toy of the plane, beside the exact one."""
+"""The density of a run on two-dimensional toy data, beside the exact density."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ebmlife.data import TOYS
 from ebmlife.errors import BadInput
-from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalised
+from ebmlife.exam.density import HALF, Comparison, Surface, compare, exact, normalized
 from ebmlife.plots.pictures import save
 from ebmlife.report.images import embedded_file
 from ebmlife.report.safe_files import SafeFolder
@@ -26,21 +26,23 @@ _SHOWN = 1.5  # the square [-1.5, 1.5]^2 is drawn
 
 @dataclass(frozen=True)
 class Surfaces:
-    model: str  # pictures
+    """Two densities as images, and how far apart they are."""
+
+    model: str  # an image as a data URL
     truth: str
     update: int
     comparison: Comparison
 
 
 def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> None:
-    """Integrates the newest model's density and keeps pictures and figures; nothing for runs of other data."""
+    """Computes the density of a run's newest model and saves images and the comparison, if its data are a toy."""
     model = build.load(run, device=device, trust_code=trust)
     name = str(model.recipe.data.options.get("name"))
     if model.recipe.data.kind != "toy" or name not in TOYS:
         return
     toy, place = TOYS[name](), locate.own(run) / "report" / "surfaces"
     about = {"update": checkpoint.choose(locate.find(run), None), "comparison": asdict(compare(model.energy, toy))}
-    found, truth = normalised(model.energy), exact(toy)
+    found, truth = normalized(model.energy), exact(toy)
     top = truth.log_density.exp().max()
     save(place / "model.png", _picture(found, top))
     save(place / "truth.png", _picture(truth, top))
@@ -49,6 +51,7 @@ def draw(run: str | Path, *, device: str = "auto", trust: Trust = NOTHING) -> No
 
 
 def read(own: Path) -> Surfaces | None:
+    """Returns the saved comparison in the folder of a run's results, or None."""
     place, inside = own / "report" / "surfaces", SafeFolder(own)
     text = inside.content(place / "surfaces.json")
     if text is None:
@@ -56,15 +59,15 @@ def read(own: Path) -> Surfaces | None:
     about = json.loads(text)
     comparison = Comparison(**about["comparison"])
     if not (type(about["update"]) is int and math.isfinite(comparison.total_variation) and comparison.kl >= -1):
-        raise BadInput("surfaces.json holds no comparison of two densities")
+        raise BadInput("surfaces.json holds no comparison of two densities; remove it")
     model, truth = (embedded_file(place / name, inside) for name in ("model.png", "truth.png"))
     return Surfaces(model, truth, about["update"], comparison)
 
 
 def _picture(surface: Surface, top: Tensor) -> Image.Image:
-    """Densities from 0 to the truth's highest, on one scale of colours."""
+    """Draws a density in colors from 0 to `top`, the highest exact density."""
     cells = len(surface.log_density)
     rim = round(cells * (1 - _SHOWN / HALF) / 2)
     shown = (surface.log_density.exp() / top).clamp(0, 1)[rim : cells - rim, rim : cells - rim]
-    colours = colormaps["magma"](shown.T.flip(0).numpy())  # y upwards
-    return Image.fromarray((colours[..., :3] * 255).round().astype(np.uint8))
+    colors = colormaps["magma"](shown.T.flip(0).numpy())  # y upwards
+    return Image.fromarray((colors[..., :3] * 255).round().astype(np.uint8))

@@ -1,0 +1,98 @@
+"""The features in which an exam measures distances to the data.
+
+To add a set of features, add it to `FEATURE_SETS`. Which set is the default for a run is decided by `default_features`
+alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from ebmlife.errors import BadInput, nearest
+from ebmlife.exam.config import FAST_FEATURES
+from ebmlife.exam.digits import digits_classifier
+from ebmlife.exam.inception import inception
+from ebmlife.recipes.schema import Part
+from ebmlife.runs.build import describe
+
+_COARSE = 8  # pixels: images whose own values are the features are averaged to this size at most
+
+
+@dataclass(frozen=True)
+class Features:
+    """A function from states to feature vectors, in which distances to the data are measured.
+
+    Args:
+        name: Name of the distance; the number of chains is appended to it.
+        of: Maps states (B, ...) to features (B, D).
+        cached: Whether the features of data are kept in the cache, because they take minutes to compute.
+    """
+
+    name: str
+    of: Callable[[Tensor], Tensor]
+    cached: bool = False
+
+
+def plain(x: Tensor) -> Tensor:
+    """Returns the states' own values (B, D); images are averaged to 8x8."""
+    if x.ndim == 4 and x.shape[-1] > _COARSE:
+        x = F.adaptive_avg_pool2d(x, _COARSE)
+    return x.flatten(1)
+
+
+PLAIN = Features("moments", plain)
+DIGITS = Features("fd_digits", lambda x: digits_classifier().features(x.cpu()))
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Features by a name that can be chosen, and the states that they are for."""
+
+    make: Callable[[], Features]
+    fits: Callable[[tuple[int, ...]], bool] = lambda shape: True
+    states: str = "any states"
+    trace: Features | None = None  # for R-hat, where `make` is too slow to be evaluated 400 times
+
+
+FEATURE_SETS: dict[str, FeatureSet] = {
+    "fid": FeatureSet(
+        lambda: Features("fid", inception(), cached=True),
+        lambda shape: len(shape) == 3 and shape[0] in (1, 3),
+        "gray or color images",
+        trace=PLAIN,
+    ),
+    "digits": FeatureSet(lambda: DIGITS, lambda shape: shape == (1, 8, 8), "images of shape (1, 8, 8)"),
+    "moments": FeatureSet(lambda: PLAIN),
+}
+
+
+def find_features(name: str, shape: tuple[int, ...]) -> tuple[Features, Features]:
+    """Returns (features of the distance, features of R-hat) for states of this shape.
+
+    Args:
+        name: One of `FEATURE_SETS`.
+        shape: Shape of one state.
+    """
+    if name not in FEATURE_SETS:
+        raise BadInput(f"unknown features {name!r}{nearest(name, FEATURE_SETS)}")
+    chosen = FEATURE_SETS[name]
+    if not chosen.fits(shape):
+        raise BadInput(f"--features {name} needs {chosen.states}, but the states have shape {shape}; use moments")
+    features = chosen.make()
+    return features, chosen.trace or features
+
+
+def default_features(name: str | None, data: Part, shape: tuple[int, ...]) -> str:
+    """Returns the name of the features for a model of such data, which declare their own.
+
+    Args:
+        name: The name in `ExamConfig.features`; None for the default, "fast" for the default without Inception.
+        data: The run's data set.
+        shape: Shape of one state.
+    """
+    if name not in (None, FAST_FEATURES):
+        return str(name)
+    declared = describe(data).features_for(shape)
+    return "moments" if declared == "fid" and name == FAST_FEATURES else declared
