@@ -23,7 +23,7 @@ CHANGE = ["--data_noise", "0.3", "--updates", "5", "--allow-changes"]
 
 
 @pytest.fixture(scope="module")
-def atomic_write(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("kills") / "whole"
     assert ebmlife([*TRAIN, str(place)]).code == 0
     return place

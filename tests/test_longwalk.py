@@ -124,10 +124,10 @@ def test_progress_counts_up_and_says_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"step_size": 0.2}, "holds a walk with step_size 0.1, not 0.2; choose another folder"),
-        ({"seed": 1}, "with seed 0, not 1"),
-        ({"batch": 2}, "with batch 256, not 2"),
-        ({"watchers": [Snapshots([0, 9])]}, "with marks"),
+        ({"step_size": 0.2}, r"holds another walk \(step_size: 0\.1 -> 0\.2\); choose another folder"),
+        ({"seed": 1}, "seed: 0 -> 1"),
+        ({"batch": 2}, "batch: 256 -> 2"),
+        ({"watchers": [Snapshots([0, 9])]}, "marks: "),
     ],
 )
 def test_another_walk_is_not_mixed_into_one_that_is_there(

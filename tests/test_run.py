@@ -21,7 +21,9 @@ from ebmlife import Diverged
 from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import Recipe, override
 from ebmlife.runs import build, logging, machine, run
+from ebmlife.runs.folder import read_recipe
 from ebmlife.storage import checkpoint, contents
+from ebmlife.storage.workspace import locked
 from ebmlife.training.ebm import Trainer
 
 QUIET = Console(quiet=True)
@@ -124,7 +126,7 @@ def test_a_finished_run_resumed_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
     run.begin(small_digits(), tmp_path / "run", console=QUIET)
-    with run._exclusive(tmp_path / "run"), pytest.raises(BadInput, match="in use by another process"):
+    with locked(tmp_path / "run"), pytest.raises(BadInput, match="in use by another process"):
         run.resume(tmp_path / "run", console=QUIET)
 
 
@@ -277,14 +279,14 @@ def test_a_run_killed_with_a_log_and_no_checkpoint_yet_begins_again(
 def test_a_damaged_recipe_is_taken_from_the_checkpoint(damage: str | None, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run.begin(small_digits(), folder, console=QUIET)
-    before, file = run.read_recipe(folder), folder / "recipe.json"
+    before, file = read_recipe(folder), folder / "recipe.json"
     file.unlink()
     if damage is not None:
         file.write_text(damage)
     console = Console(record=True, width=500, file=io.StringIO())
     assert run.resume(folder, console=console).update == 6
     assert "the checkpoint's recipe is used" in console.export_text()
-    assert run.read_recipe(folder) == before
+    assert read_recipe(folder) == before
 
 
 def test_a_resume_under_other_conditions_says_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,11 +321,11 @@ def test_begin_or_resume_begins_continues_and_knows_when_it_is_done(tmp_path: Pa
     recipe, folder = small_digits(), tmp_path / "run"
     run.begin(recipe, tmp_path / "whole", console=QUIET)
     run.begin_or_resume(shortened(recipe, 3), folder, console=QUIET)
-    assert run.begin_or_resume(recipe, folder, console=QUIET).figures is not None
+    assert run.begin_or_resume(recipe, folder, console=QUIET).last is not None
     assert_same(tmp_path / "whole", folder)
     again = run.begin_or_resume(recipe, folder, console=QUIET)
-    assert (again.finished, again.figures, again.update) == (True, None, 6)
-    with pytest.raises(BadInput, match="the recipe is not that of the checkpoint"):
+    assert (again.finished, again.last, again.update) == (True, None, 6)
+    with pytest.raises(BadInput, match="holds another run"):
         run.begin_or_resume(small_digits(data_noise="0.3"), folder, console=QUIET)
 
 

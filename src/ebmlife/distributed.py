@@ -7,7 +7,7 @@ Gradients go by PyTorch's own collectives: gloo between CPUs, NCCL between GPUs.
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -105,6 +105,15 @@ class Ranks:
         for message in filter(None, self._gather(_DIVERGED + said if isinstance(mistake, Diverged) else said)):
             kind = Diverged if message.startswith(_DIVERGED) else BadInput
             raise kind(message.removeprefix(_DIVERGED).decode()) from mistake
+
+    @contextmanager
+    def on_rank0(self, manager: AbstractContextManager[object]) -> Iterator[None]:
+        """Within, the first rank is inside `manager`. If that cannot be entered, all ranks raise its error."""
+        with ExitStack() as stack:
+            with self.raise_on_all():
+                if self.first:
+                    stack.enter_context(manager)
+            yield
 
     def barrier(self) -> None:
         """Waits for all ranks, however long: PyTorch's own messages give up after a while."""

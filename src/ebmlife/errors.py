@@ -21,7 +21,16 @@ class InUse(BadInput):
 
 
 class Diverged(Exception):
-    """An energy left the finite or the plausible range; says at which update and why."""
+    """An energy is not finite, or far from what is normal for the run. The message gives the update and the cause.
+
+    Args:
+        message: One line.
+        since: The first update at which energies were far from normal, where that was before the last one.
+    """
+
+    def __init__(self, message: str, *, since: int | None = None) -> None:
+        super().__init__(message)
+        self.since = since
 
 
 class Lost(Exception):

@@ -17,7 +17,7 @@ from ebmlife.attacks.losses import Loss
 from ebmlife.attacks.progress import Meter, Watcher
 from ebmlife.attacks.record import EVALUATED_ON, NONE, Record, Tally
 from ebmlife.attacks.threat import Threat
-from ebmlife.attacks.workspace import Storage, exclusive, held, refuse_another
+from ebmlife.attacks.workspace import Storage, held, refuse_another
 from ebmlife.defense.gradients import Transfer, attacked_through
 from ebmlife.defense.purifier import DefendedClassifier, undefended
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
@@ -71,12 +71,9 @@ def evaluate(
         folder=folder,
         evaluated_on=evaluated_on,
     )
-    with exclusive(folder, ranks):
-        with ranks.raise_on_all(), ranks.rank0_first():
-            storage = Storage(folder, named, every=save_every)
-            found = storage.finished()
-        if not ranks.any(found is None):
-            assert found is not None
+    storage = Storage(folder, named, every=save_every)
+    with storage.opened(ranks) as found:
+        if found is not None:
             return found
         record = Record(storage.settings, _tally(attack, x, y, ids, storage, watch, ranks))
         with ranks.raise_on_all():

@@ -12,6 +12,7 @@ from ebmlife.attacks.shares import Share
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.storage import checkpoint, contents
+from ebmlife.storage.workspace import differences
 
 _ATTACKED = ("images", "threat", "radius")
 _WALKED = ("model", "langevin_step_size", "langevin_clip", "average")
@@ -183,16 +184,11 @@ class Record:
         return table({self.settings["gradient"]: self})
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Which of the named settings differ, and how; "" if none does."""
-    changed = [name for name in sorted(names) if before.get(name) != after.get(name)]
-    return "; ".join(f"{name}: {before.get(name)} -> {after.get(name)}" for name in changed)
-
-
 def apart(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """How one attack's images, threat and defence differ from those of another, which is of a defence; "" if one table
     may hold both. Where no Langevin step was taken, the energy is of no account."""
-    return differences(before, after, (*_ATTACKED, *(_WALKED if before["langevin_steps"] else ())))
+    names = (*_ATTACKED, *(_WALKED if before["langevin_steps"] else ()))
+    return "; ".join(differences(before, after, names))
 
 
 def table(records: dict[str, Record]) -> str:

@@ -3,7 +3,7 @@
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,12 +23,20 @@ from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.long_run import Progress
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import can_be_made, read_json
-from ebmlife.storage.claims import claimed
+from ebmlife.storage.atomic import can_be_made
 from ebmlife.storage.interrupt import signals
+from ebmlife.storage.workspace import Layout, Workspace
 
 _ROWS = 12  # of the printed table
 _CHAINS = 64
+_LAYOUT = Layout(
+    "exam",
+    file="exam.json",
+    result="life-cycle.json",
+    remedy="choose another --out",
+    described=("evaluated_on",),
+    fewer=True,
+)
 _LARGEST_STEP = 1e6  # far beyond any use, and within float32
 _OF_RUNS = {  # what a function decides itself, and what stands for "not asked"
     "chains": None,
@@ -96,14 +104,14 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
         if not 0 < step_size < _LARGEST_STEP:
             raise BadInput(f"an exam needs a step_size above 0 and below {_LARGEST_STEP:g}, got {step_size}")
         features, traced = find_features(subject.features, tuple(subject.x0.shape[1:]))
-        asked = _asked(options, subject, step_size)
-        finished = _finished(out, asked)
+        asked = _asked(options, subject, step_size) | _said(subject.evaluated_on)
+        work = Workspace(out, asked, _LAYOUT)
+        finished = _finished(work)
     if not ranks.any(not finished):
         cycle = record.load(out)
     else:
         _say_who_rests(len(subject.x0), options.batch, ranks)
-        kept = claimed(out / "exam.json", asked | _said(subject.evaluated_on)) if ranks.first else nullcontext()
-        with signals() as stop, bar(quiet=not ranks.first) as progress, kept:
+        with signals() as stop, bar(quiet=not ranks.first) as progress, ranks.on_rank0(work.open()):
             cycle = life_cycle(
                 subject.energy,
                 subject.x0,
@@ -195,21 +203,11 @@ def _whole_subject(options: argparse.Namespace, changes: dict[str, str]) -> Subj
     )
 
 
-def _finished(out: Path, asked: dict[str, Any]) -> bool:
-    """Whether this very exam is finished in the folder; another one that is there is not touched."""
-    if (out / "recipe.json").exists():
-        raise BadInput(f"{out} is the folder of a run; choose another --out, such as {out / 'exam'}")
-    file = out / "exam.json"
-    if not file.exists():
-        return False
-    try:
-        there = dict(read_json(file))
-    except (BadInput, ValueError, TypeError) as error:
-        raise BadInput(f"{file} cannot be read ({error}); remove {out}, or choose another --out") from error
-    for name, value in asked.items():
-        if not fingerprint.alike(there.get(name, value), value):  # older exams say less
-            raise BadInput(f"{out} holds an exam with {name} {there.get(name)}, not {value}; choose another --out")
-    return (out / "life-cycle.json").exists()
+def _finished(work: Workspace) -> bool:
+    """Whether the folder holds the result of this exam; BadInput if it holds something else."""
+    if (work.folder / "recipe.json").exists():
+        raise BadInput(f"{work.folder} is the folder of a run; choose another --out, such as {work.folder / 'exam'}")
+    return work.finished()
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.long_run import Progress
 from ebmlife.sampling.rng import generator
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import remove
-from ebmlife.storage.claims import claimed
+from ebmlife.storage.workspace import Layout, Workspace, differences
 
+_LAYOUT = Layout("life cycle", file="walk.json", result="life-cycle.json", replaced=True)
 _STEPS = 10_000  # enough to see shortrun and midrun models age
 _IMAGES, _POINTS = 64, 1000  # chains: fewer points of the plane would make no picture of a density
 _SHOWN = 10  # of the images; points are all shown
@@ -96,17 +96,15 @@ def walk(
         return True
     place, source = _place(own), locate.find(run)
     there, wanted = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
-    same = all(there.get(name) == value for name, value in wanted.items() if value is not None)
+    same = not differences(there, wanted, [name for name, value in wanted.items() if value is not None])
     if same and (place / "life-cycle.json").is_file():
         return True
     settings = there if same else _new(wanted, source)
     model = build.load(run, device=device, trust_code=trust)
-    if not same:
-        remove(place)
-    with claimed(place / "walk.json", settings):
+    with Workspace(place, settings, _LAYOUT).open():
         cycle = _walked(model, place, settings["steps"], settings["chains"], progress, stopping)
-    if cycle.complete:
-        record.save(cycle, place)
+        if cycle.complete:
+            record.save(cycle, place)
     return cycle.complete
 
 
