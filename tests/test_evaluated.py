@@ -349,7 +349,7 @@ def test_purify_takes_images_of_data(made: Path, tmp_path: Path, capsys: Capture
         (["--data.foldr", "x"], "did you mean 'folder'"),
         (["--data.kind", "foldr"], "unknown data.kind 'foldr'"),
         (["--langevin.steps", "3"], "unknown argument '--langevin.steps'"),
-        (["--data.size", "16"], "these data have the shape (1, 16, 16), and the model is of (1, 8, 8)"),
+        (["--data.size", "16"], "have the shape (1, 16, 16); the model expects (1, 8, 8)"),
         (["--data.folder", "nowhere"], "nowhere: no such folder"),
         (["word", "--data.folder", "x"], "unknown argument 'word'"),
     ],

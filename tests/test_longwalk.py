@@ -157,7 +157,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
 def test_a_walk_without_a_sound_checkpoint_does_not_begin_again(tmp_path: Path) -> None:
     long_walk(ENERGY, start(), steps=100, step_size=0.1, folder=tmp_path)
     (checkpoint.path(tmp_path, 100) / "state.json").unlink()
-    with pytest.raises(BadInput, match="no sound one before it; begin again in another folder"):
+    with pytest.raises(BadInput, match="no checkpoint before it is intact; start again in another folder"):
         long_walk(ENERGY, start(), steps=300, step_size=0.1, folder=tmp_path)
 
 

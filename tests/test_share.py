@@ -109,7 +109,7 @@ def test_revisions() -> None:
 def test_models_that_are_not_there(hub: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="hf:someone/else is not there"):
         load("hf:someone/else")
-    with pytest.raises(BadInput, match="keeps no revisions"):
+    with pytest.raises(BadInput, match="has no revisions"):
         load("hf:someone/else@main")
     with pytest.raises(BadInput, match="holds no checkpoint"):
         push(tmp_path / "absent", "hf:someone/else")

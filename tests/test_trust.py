@@ -200,7 +200,7 @@ def test_a_call_that_is_repeated_is_made(plain: dict[str, Path], here: Path, cap
 
 def test_only_names_of_functions_can_be_trusted(capsys: Capture, here: Path) -> None:
     line = fails(capsys, "sample", "zoo:digits-midrun", "--out", here / "x.png", "--trust-code", "*")
-    assert "only package.module:function can be trusted as code, not '*'" in line
+    assert "package.module:function, got '*'" in line
     with pytest.raises(BadInput, match="not 'evil_code'"):
         Trust.of(["evil_code"])
 

@@ -1,4 +1,4 @@
-"""What people are told: the errors by which ebmlife stops on purpose, and notes that stop nothing."""
+"""The errors that ebmlife raises on purpose, and notes that it prints while it continues."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ _LONGEST = 2000  # characters of a line
 
 
 class BadInput(Exception):
-    """A mistake of the caller's: one line that names the thing, what was expected and what to do.
+    """A mistake in what the user gave: one line that names the thing, what was expected and what to do.
 
     The command line prints the line and exits with code 2.
     """
@@ -34,34 +34,36 @@ class Diverged(Exception):
 
 
 class Lost(Exception):
-    """Another of the processes that share a piece of work is gone."""
+    """Another of the processes that share the work has ended."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt word: '; did you mean X?', or the known words if none is near."""
+    """Returns a hint for a misspelled word: '; did you mean X?', or the known words if none is close."""
     known = sorted(known)
     if not known:
-        return "; there are none here"
+        return "; none are known here"
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
 
 
 def at_least(minimum: int, section: str, **counts: int) -> None:
-    """BadInput for the first of a section's counts that is below the minimum."""
+    """Raises BadInput for the first of a section's counts that is below the minimum."""
     for name, count in counts.items():
         if count < minimum:
             raise BadInput(f"{section}.{name} must be at least {minimum}, got {count}")
 
 
 def shown(text: object) -> str:
-    """The text of a name or a message as one line: control characters, escape codes and undecodable bytes appear as
-    Python would write them in a string, and an endless line is cut."""
+    """Returns a name or a message as one printable line of limited length.
+
+    Control characters, escape codes and undecodable bytes appear as Python writes them in a string.
+    """
     visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
     return visible if len(visible) <= _LONGEST else f"{visible[:_LONGEST]}..."
 
 
 @cache
 def note(text: str) -> None:
-    """Prints a note that ends nothing, once in a process; of several ranks, the first one speaks."""
+    """Prints a note to stderr, once in a process and on the first rank only."""
     if os.environ.get("RANK", "0") == "0":
         print(f"note: {shown(text)}", file=sys.stderr, flush=True)

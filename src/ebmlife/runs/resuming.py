@@ -55,7 +55,7 @@ class Saved:
         count, state = shards.saved_by(self.manifest, self.place), self.state
         local = contents.restored(
             f"checkpoint {self.place}",
-            lambda: shards.localise(state, self.place, saved=count, ranks=ranks, device=training.model.device),
+            lambda: shards.localize(state, self.place, saved=count, ranks=ranks, device=training.model.device),
         )
         _restore(training, local, self.place, old=self.trained, new=training.model.recipe)
         notes = [*self.notes, *([] if count == ranks.count else [_resharded(count, ranks.count)])]

@@ -24,7 +24,7 @@ def save(training: build.Training, folder: Path, ranks: Ranks) -> None:
             raise Diverged(f"{not_finite} after update {update}")
     with ranks.raise_on_all():
         if not ranks.first:
-            checkpoint.save_shard(place, shards.of(state), rank=ranks.rank)
+            checkpoint.save_shard(place, shards.shard_of(state), rank=ranks.rank)
     with ranks.raise_on_all():
         if ranks.first:
             checkpoint.save(place, state, about=about, ranks=ranks.count)

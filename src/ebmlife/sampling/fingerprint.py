@@ -1,4 +1,4 @@
-"""Short names for tensors and functions, by what they hold: so that work is not gone on with on something else."""
+"""Fingerprints of tensors and functions, so that resumed work is never continued with different inputs."""
 
 import hashlib
 
