@@ -35,8 +35,8 @@ try:
         print("from", done, flush=True)
         for step in range(done + 1, steps + 1):
             time.sleep(pause)
-            work.keep(step, {"total": sum(range(step + 1))}, about={})
-        (folder / "total.json").write_text(str(work.kept(steps, again="")["total"]))
+            work.save(step, {"total": sum(range(step + 1))}, about={})
+        (folder / "total.json").write_text(str(work.load(steps, again="")["total"]))
 except BadInput as error:
     print(error)
     sys.exit(2)
@@ -136,14 +136,14 @@ def test_work_that_fails_later_keeps_its_settings(tmp_path: Path) -> None:
     work = Workspace(tmp_path, SETTINGS, LAYOUT)
 
     def fail() -> None:
-        work.keep(1, {"x": torch.ones(2)}, about={})
+        work.save(1, {"x": torch.ones(2)}, about={})
         raise ValueError("a fault")
 
     with pytest.raises(ValueError, match="a fault"), work.open():
         fail()
     with pytest.raises(BadInput, match="holds another count"), Workspace(tmp_path, {"steps": 5}, LAYOUT).open():
         pass
-    assert work.saved() == SETTINGS
+    assert work.saved_settings() == SETTINGS
     assert work.newest() == 1
 
 
@@ -154,7 +154,7 @@ def test_a_failure_does_not_remove_the_settings_that_were_there_before(tmp_path:
         pass
     with pytest.raises(KeyboardInterrupt), Workspace(tmp_path, SETTINGS, LAYOUT).open():
         raise KeyboardInterrupt
-    assert Workspace(tmp_path, SETTINGS, LAYOUT).saved() == SETTINGS
+    assert Workspace(tmp_path, SETTINGS, LAYOUT).saved_settings() == SETTINGS
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
@@ -208,12 +208,12 @@ def test_a_missing_setting_differs_unless_older_versions_saved_fewer(tmp_path: P
         pass
     with pytest.raises(BadInput, match="steps: None -> 3"):
         Workspace(tmp_path, SETTINGS).check()
-    Workspace(tmp_path, SETTINGS, Layout(fewer=True)).check()
+    Workspace(tmp_path, SETTINGS, Layout(missing_agrees=True)).check()
     Workspace(tmp_path, SETTINGS, Layout(described=("steps",))).check()
 
 
 def test_work_may_replace_what_is_there_but_not_through_a_link(tmp_path: Path) -> None:
-    layout, folder = Layout("walk", replaced=True), tmp_path / "work"
+    layout, folder = Layout("walk", replaces=True), tmp_path / "work"
     with Workspace(folder, {"steps": 5}, layout).open():
         (folder / "old").touch()
     with Workspace(folder, {"steps": 5}, layout).open():
@@ -274,10 +274,10 @@ def test_a_lock_on_a_removed_file_excludes_nobody_and_is_taken_again(
 def test_a_damaged_part_is_set_aside_and_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     work = Workspace(tmp_path, SETTINGS, Layout(parts="parts", digits=6))
     with work.open():
-        work.keep(2, {"x": torch.ones(2)}, about={})
+        work.save(2, {"x": torch.ones(2)}, about={})
         (tmp_path / "parts" / "000002" / "state.json").write_text("{}")
-        assert work.kept(2, again="it is counted again") is None
-        assert work.kept(1, again="it is counted again") is None
+        assert work.load(2, again="it is counted again") is None
+        assert work.load(1, again="it is counted again") is None
     assert "000002.damaged, and it is counted again" in caplog.text
     work.finish()
     assert not (tmp_path / "parts").exists()

@@ -13,12 +13,14 @@ from ebmlife.errors import BadInput
 from ebmlife.storage.workspace import Layout, Workspace
 
 # Images are identified by their fingerprint, not by the description of where they come from.
-_LAYOUT = Layout("attack", result="record", parts="parts", lock="parts", digits=6, described=(EVALUATED_ON,))
+_LAYOUT = Layout(
+    "attack", result="record", parts="parts", digits=6, lock="parts", swept=("",), described=(EVALUATED_ON,)
+)
 
 
 def held(folder: Path | str | None) -> dict[str, Any]:
     """The settings of the attack in a folder; {} if there is none."""
-    settings = {} if folder is None else Workspace(Path(folder), {}, _LAYOUT).saved()
+    settings = {} if folder is None else Workspace(Path(folder), {}, _LAYOUT).saved_settings()
     if type(settings.get("group", 1)) is not int:
         raise BadInput(f"{folder}/settings.json holds no settings of an attack; {_LAYOUT.remedy}")
     return settings
@@ -59,7 +61,7 @@ class Storage:
 
         A damaged group is set aside with a warning. Attacking its images again gives the same result.
         """
-        state = None if self._work is None else self._work.kept(index, again="these images are attacked again")
+        state = None if self._work is None else self._work.load(index, again="these images are attacked again")
         if self._work is None or state is None:
             return blank, 0
         path = self._work.path(index)
@@ -70,7 +72,7 @@ class Storage:
 
     def keep(self, index: int, tally: Tally, stage: int, *, last: bool) -> None:
         if self._work is not None and (last or time.monotonic() - self._then >= self._every):
-            self._work.keep(index, {"tally": tally.state_dict(), "stage": stage}, about={"stage": stage})
+            self._work.save(index, {"tally": tally.state_dict(), "stage": stage}, about={"stage": stage})
             self._then = time.monotonic()
 
     def finish(self, record: Record) -> None:

@@ -35,7 +35,7 @@ _LAYOUT = Layout(
     result="life-cycle.json",
     remedy="choose another --out",
     described=("evaluated_on",),
-    fewer=True,
+    missing_agrees=True,
 )
 _LARGEST_STEP = 1e6  # far beyond any use, and within float32
 _OF_RUNS = {  # what a function decides itself, and what stands for "not asked"

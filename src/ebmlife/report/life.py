@@ -21,7 +21,7 @@ from ebmlife.sampling.rng import generator
 from ebmlife.storage import checkpoint
 from ebmlife.storage.workspace import Layout, Workspace, differences
 
-_LAYOUT = Layout("life cycle", file="walk.json", result="life-cycle.json", replaced=True)
+_LAYOUT = Layout("life cycle", file="walk.json", result="life-cycle.json", replaces=True)
 _STEPS = 10_000  # enough to see shortrun and midrun models age
 _IMAGES, _POINTS = 64, 1000  # chains: fewer points of the plane would make no picture of a density
 _SHOWN = 10  # of the images; points are all shown

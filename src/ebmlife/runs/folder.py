@@ -15,7 +15,7 @@ UNSAVED = ".unsaved"  # a file in the folder of a run until the first checkpoint
 _LAYOUT = Layout(
     "run",
     file="recipe.json",
-    swept=("pictures",),
+    swept=("", "pictures"),
     remedy="undo the change, or add --allow-changes to `ebmlife resume`",
 )
 

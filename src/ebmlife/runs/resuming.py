@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import Recipe, differences, validate
@@ -15,8 +13,6 @@ from ebmlife.runs import build, machine, shards
 from ebmlife.runs.export import can_be_resumed
 from ebmlife.runs.folder import UNSAVED, read_recipe, workspace
 from ebmlife.runs.logging import read_log, shows_updates
-from ebmlife.runs.user_code import Trust
-from ebmlife.sampling.rng import generator
 from ebmlife.storage import checkpoint, contents
 
 State = dict[str, Any]
@@ -102,13 +98,6 @@ def read_saved(folder: Path, update: int | None) -> Saved:
     if not can_be_resumed(state):
         raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
     return Saved(folder, update, recipe, trained, state, manifest, notes)
-
-
-def build_training(recipe: Recipe, ranks: Ranks, trust: Trust, *, resumed: State | None = None) -> build.Training:
-    """Builds a training. Its streams are seeded by the recipe, and so is PyTorch's global one."""
-    # Nothing here draws from the global generator, but a user's network may (dropout).
-    torch.manual_seed(generator(recipe.seed, build.scope(ranks)).initial_seed() if ranks.count > 1 else recipe.seed)
-    return build.training(recipe, resumed=resumed, ranks=ranks, trust=trust)
 
 
 def _verify(place: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
@@ -16,10 +17,11 @@ from ebmlife.errors import Diverged, Lost
 from ebmlife.recipes.schema import Recipe
 from ebmlife.runs import build
 from ebmlife.runs.folder import existing_run, holds_run, new_run, refuse_taken, require_run, write_recipe
-from ebmlife.runs.resuming import build_training, find_checkpoint, read_saved
+from ebmlife.runs.resuming import State, find_checkpoint, read_saved
 from ebmlife.runs.saving import last_good, prune, save
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.runs.watchers import pictures, watchers
+from ebmlife.sampling.rng import generator
 from ebmlife.storage import checkpoint
 from ebmlife.storage.interrupt import signals
 from ebmlife.training.base import Report
@@ -57,7 +59,7 @@ def begin(
     with ranks.raise_on_all():
         if ranks.first:
             refuse_taken(folder)
-        training = build_training(recipe, ranks, trust)  # before anything is written: most mistakes show here
+        training = _build(recipe, ranks, trust)  # before anything is written: most mistakes show here
     with _inside(folder, new_run(folder, recipe), ranks):
         return _train(training, folder, console, ranks)
 
@@ -114,7 +116,7 @@ def resume(
             saved = read_saved(folder, found)
             recipe = build.resolve(change(saved.recipe))
             changes = saved.check(recipe, allow_changes=allow_changes)
-            training = build_training(recipe, ranks, trust, resumed=saved.state)
+            training = _build(recipe, ranks, trust, resumed=saved.state)
             notes = saved.restore(training, ranks)
         for line in notes:
             show(line)
@@ -126,6 +128,12 @@ def resume(
         if saved.state is not None and changes:
             save(training, folder, ranks)  # under the new recipe: a kill would leave a checkpoint of the old one
         return _train(training, folder, console, ranks)
+
+
+def _build(recipe: Recipe, ranks: Ranks, trust: Trust, *, resumed: State | None = None) -> build.Training:
+    # Nothing here draws from the global generator, but a user's network may (dropout).
+    torch.manual_seed(generator(recipe.seed, build.scope(ranks)).initial_seed() if ranks.count > 1 else recipe.seed)
+    return build.training(recipe, resumed=resumed, ranks=ranks, trust=trust)
 
 
 def _train(training: build.Training, folder: Path, console: Console, ranks: Ranks) -> Outcome:

@@ -237,7 +237,7 @@ class _Saved:
             if self.ranks.first and self.at != self.walk.step:
                 self.at = self.walk.step
                 state = {"parts": [part.state_dict() for part in self.parts]}
-                self.work.keep(self.at, state, about={"settings": self.work.settings})
+                self.work.save(self.at, state, about={"settings": self.work.settings})
                 checkpoint.prune(self.work.folder, keep=2, keep_every=None)
 
     def restore(self, steps: int) -> bool:

@@ -37,12 +37,12 @@ class Layout:
     parts: str = "checkpoints"  # the folder of the checkpoints
     digits: int = 9  # of a checkpoint's name
     lock: str = ""  # the folder inside the workspace that the lock is in
-    swept: tuple[str, ...] = ()  # more folders in which files are written atomically
+    swept: tuple[str, ...] = ()  # folders, beside `parts`, in which nobody else writes; "" is the workspace itself
     remedy: str = "choose another folder"  # for those who asked for different settings
     within: tuple[str, ...] = ()  # kinds of work that this one is a part of, and whose lock covers it
     described: tuple[str, ...] = ()  # settings that are saved for readers and never compared
-    fewer: bool = False  # older versions saved fewer settings: a missing one agrees with any value
-    replaced: bool = False  # work with different settings is removed, not refused
+    missing_agrees: bool = False  # older versions saved fewer settings: a missing one agrees with any value
+    replaces: bool = False  # work with different settings is removed, not refused
 
 
 class Workspace:
@@ -74,8 +74,8 @@ class Workspace:
         except OSError as error:
             raise BadInput(f"cannot write {place}: {error.strerror}") from error
         with locked(place, kind=self.layout.kind, within=self.layout.within):
-            for swept in {self.folder, self.parts, *(self.folder / name for name in self.layout.swept)}:
-                sweep(swept)
+            for name in (self.layout.parts, *self.layout.swept):
+                sweep(self.folder / name)
             yield
 
     @contextmanager
@@ -114,7 +114,7 @@ class Workspace:
         results = () if self.layout.result is None else (self.folder / self.layout.result,)
         return any(path.exists() for path in results) or any(self.parts.glob("[0-9]*"))
 
-    def saved(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """The settings in the folder; {} where there are none.
 
         Raises:
@@ -138,7 +138,7 @@ class Workspace:
             BadInput: They differ. The error names each setting, both values and the remedy.
         """
         if saved is not None or self._file().exists():
-            self.refuse(self._changes(self.saved() if saved is None else saved))
+            self.refuse(self._changes(self.saved_settings() if saved is None else saved))
 
     def refuse(self, changes: Iterable[str]) -> None:
         """Raises BadInput that names the changes, each 'name: saved -> requested', unless there are none."""
@@ -150,7 +150,7 @@ class Workspace:
         """The checkpoint of that number: of an update, a step, or a group of images."""
         return self.parts / f"{number:0{self.layout.digits}d}"
 
-    def keep(self, number: int, state: dict[str, Any], *, about: Mapping[str, Any]) -> None:
+    def save(self, number: int, state: dict[str, Any], *, about: Mapping[str, Any]) -> None:
         """Saves a checkpoint; `about` goes into its manifest."""
         checkpoint.save(self.path(number), state, about=dict(about))
 
@@ -158,7 +158,7 @@ class Workspace:
         """The number of the newest sound checkpoint, or None. Damaged ones after it are set aside, with a warning."""
         return checkpoint.newest_sound(self.folder, checkpoint.verify, _log.warning)
 
-    def kept(self, number: int, *, again: str) -> dict[str, Any] | None:
+    def load(self, number: int, *, again: str) -> dict[str, Any] | None:
         """The state of one checkpoint; None where there is none, or where it was damaged and is now set aside.
 
         `again` says in the warning what is done in that case.
@@ -182,12 +182,12 @@ class Workspace:
         return self.folder / self.layout.file
 
     def _changes(self, saved: Mapping[str, Any]) -> list[str]:
-        names = {*saved} & {*self.settings} if self.layout.fewer else {*saved, *self.settings}
+        names = {*saved} & {*self.settings} if self.layout.missing_agrees else {*saved, *self.settings}
         return differences(saved, self.settings, names - {*self.layout.described})
 
     def _claim(self) -> bool:
         """Writes the settings unless they are there; whether it did."""
-        if self.layout.replaced and self._is_another():
+        if self.layout.replaces and self._is_another():
             self._clear()
         elif self._file().exists():
             self.check()
@@ -198,7 +198,7 @@ class Workspace:
 
     def _is_another(self) -> bool:
         try:
-            return bool(self._changes(self.saved()))
+            return bool(self._changes(self.saved_settings()))
         except BadInput:  # damaged
             return True
 
