@@ -44,8 +44,8 @@ class Saved:
             raise BadInput(f"{reached}; --updates must be at least that, got {recipe.updates}")
         return changes
 
-    def restore(self, training: build.Training, ranks: Ranks) -> list[str]:
-        """Loads the state, or this rank's share of it, into a training; returns what the user should know."""
+    def restore(self, training: build.Training, recipe: Recipe, ranks: Ranks) -> list[str]:
+        """Loads the state, or this rank's part of it, into a training of a recipe; returns notes for the user."""
         if self.state is None:
             return [*self.notes]
         count, state = shards.saved_by(self.manifest, self.place), self.state
@@ -53,7 +53,7 @@ class Saved:
             f"checkpoint {self.place}",
             lambda: shards.localize(state, self.place, saved=count, ranks=ranks, device=training.model.device),
         )
-        _restore(training, local, self.place, old=self.trained, new=training.model.recipe)
+        _restore(training, local, self.place, old=self.trained, new=recipe)
         notes = [*self.notes, *([] if count == ranks.count else [_resharded(count, ranks.count)])]
         now = machine.describe(training.model.recipe, training.model.device) | machine.versions()
         changed = machine.changes(self.manifest.get("machine", {}) | self.manifest.get("versions", {}), now)

@@ -117,7 +117,7 @@ def resume(
             recipe = build.resolve(change(saved.recipe))
             changes = saved.check(recipe, allow_changes=allow_changes)
             training = _build(recipe, ranks, trust, resumed=saved.state)
-            notes = saved.restore(training, ranks)
+            notes = saved.restore(training, recipe, ranks)
         for line in notes:
             show(line)
         with ranks.raise_on_all():
