@@ -136,9 +136,9 @@ def test_another_walk_is_not_mixed_into_one_that_is_there(
     long_walk(ENERGY, start(), steps=10, step_size=0.1, folder=tmp_path)
     with pytest.raises(BadInput, match=message):
         long_walk(ENERGY, start(), **{"steps": 10, "step_size": 0.1, "folder": tmp_path, **change})  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="with start"):
+    with pytest.raises(BadInput, match="start: "):
         long_walk(ENERGY, start() + 1, steps=10, step_size=0.1, folder=tmp_path)
-    with pytest.raises(BadInput, match="with energy"):
+    with pytest.raises(BadInput, match="energy: "):
         long_walk(tempered(ENERGY, 2.0), start(), steps=10, step_size=0.1, folder=tmp_path)
 
 

@@ -107,7 +107,7 @@ def test_revisions() -> None:
 
 
 def test_models_that_are_not_there(hub: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="hf:someone/else is not there"):
+    with pytest.raises(BadInput, match="hf:someone/else does not exist"):
         load("hf:someone/else")
     with pytest.raises(BadInput, match="has no revisions"):
         load("hf:someone/else@main")
@@ -181,7 +181,7 @@ def test_only_the_files_of_a_model_are_fetched(trained: Path, tmp_path: Path, mo
     load("hf:someone/digits")
     assert sorted(library.fetched) == sorted(wanted)
     library.more = {"checkpoints/000000006/state.json": 2**40}
-    with pytest.raises(BadInput, match=r"state\.json has 1,099,511,627,776 bytes; expected at most .* not fetched"):
+    with pytest.raises(BadInput, match=r"state\.json has 1,099,511,627,776 bytes; expected at most .* not downloaded"):
         load("hf:someone/digits")
 
 

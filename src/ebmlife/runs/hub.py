@@ -152,7 +152,7 @@ class HuggingFace:
         try:  # these names contain no wildcard
             return Path(self._library.snapshot_download(repository, revision=revision, allow_patterns=names))
         except (OSError, ValueError) as error:
-            raise _unreachable(repository, error, "is there a network?") from error
+            raise _unreachable(repository, error, "check the network connection") from error
 
     def _cached(self, repository: str, revision: str | None, error: Exception) -> Path:
         """What was downloaded before, if the hub cannot be reached."""
@@ -163,7 +163,7 @@ class HuggingFace:
                 )
             )
         except (OSError, ValueError):
-            raise _unreachable(repository, error, "is its name right, and is there a network?") from error
+            raise _unreachable(repository, error, "check the name and the network connection") from error
 
 
 def _unreachable(repository: str, error: Exception, hint: str) -> BadInput:

@@ -194,13 +194,13 @@ def updates(run: Path) -> list[int]:
     return sorted(int(name) for name in names if _NAME.fullmatch(name))
 
 
-def choose(run: Path, wanted: int | None) -> int | None:
+def choose(run: Path, update: int | None) -> int | None:
     """The update of the requested checkpoint, or of the newest; None if there is none yet."""
     available = updates(run)
-    if wanted is not None and wanted not in available:
+    if update is not None and update not in available:
         known = f"there are {', '.join(map(str, available))}" if available else "there is none yet"
-        raise BadInput(f"{run} has no checkpoint at update {wanted}; {known}")
-    return wanted if wanted is not None else max(available, default=None)
+        raise BadInput(f"{run} has no checkpoint at update {update}; {known}")
+    return update if update is not None else max(available, default=None)
 
 
 def newest_sound(run: Path, check: Callable[[Path], object], show: Callable[[str], None]) -> int | None:

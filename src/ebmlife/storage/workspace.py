@@ -222,7 +222,7 @@ class Workspace:
 
 
 def differences(saved: Mapping[str, Any], asked: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Which of the named settings differ, each as 'name: saved -> requested'; None stands for a missing one."""
+    """Which of the named settings differ, each as 'name: saved -> requested'; a missing one is shown as None."""
     changed = [name for name in sorted(names) if not alike(saved.get(name), asked.get(name))]
     return [f"{name}: {_shown(saved.get(name))} -> {_shown(asked.get(name))}" for name in changed]
 
@@ -290,7 +290,8 @@ def _near(a: object, b: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    text = str(value)
+    rounded = [f"{item:.4g}" if isinstance(item, float) else item for item in value] if isinstance(value, list) else []
+    text = f"[{', '.join(map(str, rounded))}]" if rounded else str(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
