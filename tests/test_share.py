@@ -157,7 +157,7 @@ def test_the_real_hub_is_spoken_to(trained: Path, tmp_path: Path, monkeypatch: p
     library.offline = True
     assert torch.equal(load("hf:someone/digits").sample(2), load(trained).sample(2))
     assert library.calls[-1] == ("cache", "someone/digits", None)
-    with pytest.raises(BadInput, match=r"hf:someone/other: OSError: 404 Client Error; is its name right"):
+    with pytest.raises(BadInput, match=r"hf:someone/other: OSError: 404 Client Error; check the name"):
         load("hf:someone/other")
 
 
