@@ -8,6 +8,7 @@ from ebmlife import recipes
 from ebmlife.recipes.schema import Recipe, override
 from ebmlife.report.summary import seconds
 from ebmlife.runs import build, logging, run
+from ebmlife.runs.folder import read_recipe
 from ebmlife.storage import checkpoint
 
 
@@ -23,7 +24,7 @@ def minutes(folder: Path) -> float:
 
 def trained(folder: Path, recipe: Recipe, console: Console) -> Path:
     """The folder of a finished run of exactly this recipe."""
-    if folder.exists() and run.read_recipe(folder).hash != recipe.hash:
+    if folder.exists() and read_recipe(folder).hash != recipe.hash:
         raise SystemExit(f"{folder} is a run of another recipe, perhaps of an earlier version; move it away")
     if checkpoint.choose(folder, None) != recipe.updates:
         console.print(f"{folder.name}: {recipe.updates} updates", highlight=False)

@@ -74,7 +74,7 @@ def test_a_cache_that_cannot_be_written_costs_no_result(cache: Path, capsys: pyt
     cache.parent.mkdir()
     cache.write_text("in the way")
     assert torch.equal(kept_tensors.tensors("name", lambda: MADE)["a"], MADE["a"])
-    assert "nothing is kept in the cache: cannot write" in capsys.readouterr().err
+    assert "nothing was cached: cannot write" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", [_half, _one_bit])

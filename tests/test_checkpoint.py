@@ -43,7 +43,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path, file: str) -> None:
     content = bytearray((folder / file).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / file).write_bytes(content)
-    with pytest.raises(BadInput, match=rf"{file} is not what was written; .*add --update 1, or type: ebmlife resume "):
+    with pytest.raises(BadInput, match=rf"{file} has changed.*; .*add --update 1, or type: ebmlife resume "):
         checkpoint.load(folder)
 
 

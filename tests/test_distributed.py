@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
+from ebmlife.storage.workspace import Workspace
 
 
 @pytest.mark.parametrize("total", [0, 1, 7, 12, 100])
@@ -73,6 +74,20 @@ def _mistaken(ranks: Ranks) -> None:
 def test_one_ranks_mistake_is_raised_by_all() -> None:
     found = on_ranks(_mistaken)
     assert [(type(error), str(error)) for error in found] == [(BadInput, "photo.jpg cannot be read")] * 2
+
+
+def _in_workspace(ranks: Ranks, folder: Path) -> None:
+    with ranks.on_rank0(Workspace(folder, {"seed": 0}).open()):
+        assert (folder / "settings.json").exists()
+    with ranks.on_rank0(Workspace(folder, {"seed": 1}).open()):
+        raise AssertionError("not refused")
+
+
+def test_the_first_rank_opens_a_workspace_for_all_and_all_raise_if_it_cannot(tmp_path: Path) -> None:
+    errors = on_ranks(_in_workspace, tmp_path)
+    assert [type(error) for error in errors] == [BadInput] * 2
+    assert all("(seed: 0 -> 1)" in str(error) for error in errors)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "settings.json"]
 
 
 def _met(ranks: Ranks, folder: Path) -> list[int]:

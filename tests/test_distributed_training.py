@@ -165,7 +165,7 @@ def changes(request: pytest.FixtureRequest) -> dict[str, str]:
 def test_a_run_on_two_ranks_resumes_bit_for_bit(changes: dict[str, str], tmp_path: Path) -> None:
     whole = on_ranks(_begin, tmp_path / "whole", changes)
     on_ranks(_begin, tmp_path / "parts", changes, 3)
-    assert "split anew" not in "".join(on_ranks(_resume, tmp_path / "parts", 6))
+    assert "are split" not in "".join(on_ranks(_resume, tmp_path / "parts", 6))
     assert_same(tmp_path / "whole", tmp_path / "parts")
     of_rank_1 = [checkpoint.load(checkpoint.path(tmp_path / name, 6) / "rank-1")[0] for name in ("whole", "parts")]
     assert _equal(*of_rank_1)
@@ -198,21 +198,21 @@ def test_a_run_goes_on_with_another_number_of_ranks(changes: dict[str, str], tmp
     state, manifest = checkpoint.load(place)
     assert shards.saved_by(manifest, place) == 2
     other, _ = checkpoint.load(checkpoint.shard(place, 1))
-    alone = shards.localise(state, place, saved=2, ranks=SINGLE_PROCESS, device="cpu")
+    alone = shards.localize(state, place, saved=2, ranks=SINGLE_PROCESS, device="cpu")
     assert _equal(alone["trainer"]["chains"], _joined(state["trainer"]["chains"], other["chains"]))
     for name, stream in alone["streams"].items():
         fresh = generator(0, name).get_state()
         assert not any(torch.equal(stream, one) for one in (state["streams"][name], other["streams"][name], fresh))
 
     said = _resume(SINGLE_PROCESS, folder, 4)
-    assert "saved by 2 ranks, goes on with 1: the banks are split anew" in said
+    assert "saved by 2 ranks, resumed by 1: the banks are split" in said
     state, manifest = checkpoint.load(checkpoint.path(folder, 4))
     assert shards.saved_by(manifest, checkpoint.path(folder, 4)) == 1
     assert state["trainer"]["batches"] == {"position": 4}
     shutil.copytree(folder, tmp_path / "again")
     for name in ("run", "again"):
         said = on_ranks(_resume, tmp_path / name, 6)
-        assert "saved by 1 rank, goes on with 2: the banks are split anew" in said[0]
+        assert "saved by 1 rank, resumed by 2: the banks are split" in said[0]
     assert_same(folder, tmp_path / "again")
     assert [line["update"] for line in logging.read_log(folder / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
 

@@ -46,8 +46,18 @@ def test_an_excursion_that_does_not_come_back_is_one() -> None:
         r"^the energy difference is -1\.1e\+04 at update 144 and has been beyond 1000 times its normal size "
         r"since update 120; normal for this run is 2$"
     )
-    with pytest.raises(Diverged, match=message):
+    with pytest.raises(Diverged, match=message) as stopped:
         judged([*calm, *[-1.1e4] * 1000])
+    assert stopped.value.since == 120
+
+
+@pytest.mark.parametrize(("far", "since"), [(0, None), (7, 120)])
+def test_an_excursion_that_ends_in_infinity_is_dated_from_its_beginning(far: int, since: int | None) -> None:
+    with pytest.raises(Diverged, match="energy of the data is inf") as stopped:
+        judged([1.0] * 120 + [1e4] * far).check(
+            of_data=float("inf"), of_samples=0.0, difference=1.0, gradient=1.0, update=120 + far
+        )
+    assert stopped.value.since == since
 
 
 @pytest.mark.parametrize("rate", [0.005, 0.02, 0.1, 0.3])

@@ -315,7 +315,7 @@ def test_an_exam_says_what_it_was_compared_with(made: Path, tmp_path: Path, caps
     kept = json.loads((tmp_path / "b" / "life-cycle.json").read_text())
     assert kept["settings"]["evaluated_on"] == asked[1]["evaluated_on"]
     line = fails(capsys, "exam", made / "part", *exam, "--out", tmp_path / "a", "--split", "test")
-    assert "holds an exam with split train, not test" in line
+    assert "(split: train -> test)" in line
     file = tmp_path / "a" / "exam.json"  # of before
     file.write_text(
         json.dumps({k: v for k, v in asked[0].items() if k not in ("split", "fingerprint", "evaluated_on")})
@@ -349,7 +349,7 @@ def test_purify_takes_images_of_data(made: Path, tmp_path: Path, capsys: Capture
         (["--data.foldr", "x"], "did you mean 'folder'"),
         (["--data.kind", "foldr"], "unknown data.kind 'foldr'"),
         (["--langevin.steps", "3"], "unknown argument '--langevin.steps'"),
-        (["--data.size", "16"], "these data have the shape (1, 16, 16), and the model is of (1, 8, 8)"),
+        (["--data.size", "16"], "have the shape (1, 16, 16); the model expects (1, 8, 8)"),
         (["--data.folder", "nowhere"], "nowhere: no such folder"),
         (["word", "--data.folder", "x"], "unknown argument 'word'"),
     ],

@@ -10,10 +10,7 @@ from PIL import Image
 from rich.console import Console
 
 from ebmlife.cli import main
-from ebmlife.errors import BadInput, InUse
 from ebmlife.runs import run
-from ebmlife.storage.claims import claimed
-from ebmlife.storage.interrupt import locked
 
 HUGE = ("9223372036854775808", "4611686018427387904", "1" * 400, "-1", "-9223372036854775809")
 NOT_FINITE = ("nan", "inf", "-inf", "1e999")
@@ -219,14 +216,3 @@ def test_numbers_that_are_not_finite_are_one_line(
     here: Path, command: str, number: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fails(here, f"{command}={number}", capsys)
-
-
-def test_work_that_was_refused_leaves_the_claim_of_the_other_process(tmp_path: Path) -> None:
-    file = tmp_path / "exam.json"
-    with pytest.raises(InUse), claimed(file, {"steps": 3}), locked(tmp_path), locked(tmp_path):
-        pass  # the second lock is refused, as that of another process would be
-    assert file.exists()
-    file.unlink()
-    with pytest.raises(BadInput), claimed(file, {"steps": 3}):
-        raise BadInput("a mistake")
-    assert not file.exists()

@@ -25,7 +25,7 @@ class Killed(BaseException):
 def write(path: Path, files: dict[str, str]) -> None:
     with atomic_write(path) as unfinished:
         unfinished.mkdir()
-        for name, text in atomic.items():
+        for name, text in files.items():
             (unfinished / name).write_text(text)
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.sampling.energy import gaussian, tempered, total
-from ebmlife.sampling.fingerprint import alike, of_functions, of_gradient, of_tensors
+from ebmlife.sampling.fingerprint import of_functions, of_gradient, of_tensors
+from ebmlife.storage.workspace import alike
 
 MADE = """
 import torch

@@ -124,10 +124,10 @@ def test_progress_counts_up_and_says_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"step_size": 0.2}, "holds a walk with step_size 0.1, not 0.2; choose another folder"),
-        ({"seed": 1}, "with seed 0, not 1"),
-        ({"batch": 2}, "with batch 256, not 2"),
-        ({"watchers": [Snapshots([0, 9])]}, "with marks"),
+        ({"step_size": 0.2}, r"holds another walk \(step_size: 0\.1 -> 0\.2\); choose another folder"),
+        ({"seed": 1}, "seed: 0 -> 1"),
+        ({"batch": 2}, "batch: 256 -> 2"),
+        ({"watchers": [Snapshots([0, 9])]}, "marks: "),
     ],
 )
 def test_another_walk_is_not_mixed_into_one_that_is_there(
@@ -136,9 +136,9 @@ def test_another_walk_is_not_mixed_into_one_that_is_there(
     long_walk(ENERGY, start(), steps=10, step_size=0.1, folder=tmp_path)
     with pytest.raises(BadInput, match=message):
         long_walk(ENERGY, start(), **{"steps": 10, "step_size": 0.1, "folder": tmp_path, **change})  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="with start"):
+    with pytest.raises(BadInput, match="start: "):
         long_walk(ENERGY, start() + 1, steps=10, step_size=0.1, folder=tmp_path)
-    with pytest.raises(BadInput, match="with energy"):
+    with pytest.raises(BadInput, match="energy: "):
         long_walk(tempered(ENERGY, 2.0), start(), steps=10, step_size=0.1, folder=tmp_path)
 
 
@@ -157,7 +157,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(
 def test_a_walk_without_a_sound_checkpoint_does_not_begin_again(tmp_path: Path) -> None:
     long_walk(ENERGY, start(), steps=100, step_size=0.1, folder=tmp_path)
     (checkpoint.path(tmp_path, 100) / "state.json").unlink()
-    with pytest.raises(BadInput, match="no sound one before it; begin again in another folder"):
+    with pytest.raises(BadInput, match="no checkpoint before it is intact; start again in another folder"):
         long_walk(ENERGY, start(), steps=300, step_size=0.1, folder=tmp_path)
 
 

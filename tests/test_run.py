@@ -21,7 +21,11 @@ from ebmlife import Diverged
 from ebmlife.errors import BadInput
 from ebmlife.recipes.schema import Recipe, override
 from ebmlife.runs import build, logging, machine, run
+from ebmlife.runs.folder import read_recipe
+from ebmlife.runs.saving import last_good
 from ebmlife.storage import checkpoint, contents
+from ebmlife.storage.workspace import locked
+from ebmlife.training.divergence import Divergence
 from ebmlife.training.ebm import Trainer
 
 QUIET = Console(quiet=True)
@@ -124,7 +128,7 @@ def test_a_finished_run_resumed_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_share_a_run(tmp_path: Path) -> None:
     run.begin(small_digits(), tmp_path / "run", console=QUIET)
-    with run._exclusive(tmp_path / "run"), pytest.raises(BadInput, match="in use by another process"):
+    with locked(tmp_path / "run"), pytest.raises(BadInput, match="in use by another process"):
         run.resume(tmp_path / "run", console=QUIET)
 
 
@@ -140,6 +144,34 @@ def test_divergence_names_the_last_good_checkpoint_and_what_helps(tmp_path: Path
         )
     assert checkpoint.updates(folder) == [6]
     build.load(folder)
+
+
+def test_divergence_names_no_checkpoint_that_was_saved_during_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Energies are far from normal since update 3, which is certain at update 5; updates 1 to 5 are saved."""
+    folder, often = tmp_path / "run", {"checkpoint__every": "1", "checkpoint__keep": "9"}
+
+    def check(self: Divergence, *, update: int, **_: float) -> None:
+        if update == 5:
+            raise Diverged("far since update 3", since=3)
+
+    monkeypatch.setattr(Divergence, "check", check)
+    with pytest.raises(
+        Diverged, match=r"000000002; resume .*: ebmlife resume .*run --from-update 2; what usually helps"
+    ):
+        run.begin(small_digits(**often), folder, console=QUIET)
+    assert checkpoint.updates(folder) == [1, 2, 3, 4, 5]
+    monkeypatch.undo()
+    assert run.resume(folder, from_update=2, console=QUIET).finished
+
+
+def test_divergence_says_so_if_every_checkpoint_was_saved_during_it(tmp_path: Path) -> None:
+    for update in (4, 5):
+        checkpoint.path(tmp_path, update).mkdir(parents=True)
+    assert last_good(tmp_path, before=3).startswith("no checkpoint from before update 3 is kept; the oldest one is")
+    assert last_good(tmp_path, before=5).endswith("--from-update 4")
+    assert last_good(tmp_path, before=6) == last_good(tmp_path)
 
 
 def test_the_moving_average_is_saved_beside_the_raw_weights_and_sampled_by_default(tmp_path: Path) -> None:
@@ -232,7 +264,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(tmp_path: 
         build.load(folder)
     console = Console(record=True, width=500, file=io.StringIO())
     assert run.resume(folder, console=console).update == 6
-    assert "000000006 is damaged: tensors.safetensors is not what was written" in console.export_text()
+    assert "000000006 is damaged: tensors.safetensors has changed" in console.export_text()
     assert (checkpoint.path(folder, 6).with_suffix(".damaged") / "tensors.safetensors").read_bytes() == b"torn"
     assert_same(tmp_path / "whole", folder)
 
@@ -240,7 +272,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(tmp_path: 
 def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(tmp_path: Path) -> None:
     run.begin(small_digits(), tmp_path / "run", console=QUIET)
     (checkpoint.path(tmp_path / "run", 6) / "manifest.json").write_text("{}")
-    with pytest.raises(BadInput, match="no sound one before it; begin again in another folder"):
+    with pytest.raises(BadInput, match="no checkpoint before it is intact; start again in another folder"):
         run.resume(tmp_path / "run", console=QUIET)
     assert checkpoint.updates(tmp_path / "run") == [6]
 
@@ -250,7 +282,7 @@ def test_a_run_that_lost_its_checkpoints_does_not_begin_again(tmp_path: Path) ->
     run.begin(small_digits(), folder, console=QUIET)
     before = (folder / "log.jsonl").read_bytes()
     shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(BadInput, match=r"has no checkpoint, but its log.jsonl tells of updates.*remove log.jsonl"):
+    with pytest.raises(BadInput, match=r"has no checkpoint, but its log.jsonl.*remove log.jsonl"):
         run.resume(folder, console=QUIET)
     assert (folder / "log.jsonl").read_bytes() == before
     (folder / "log.jsonl").unlink()  # the advice
@@ -277,14 +309,14 @@ def test_a_run_killed_with_a_log_and_no_checkpoint_yet_begins_again(
 def test_a_damaged_recipe_is_taken_from_the_checkpoint(damage: str | None, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run.begin(small_digits(), folder, console=QUIET)
-    before, file = run.read_recipe(folder), folder / "recipe.json"
+    before, file = read_recipe(folder), folder / "recipe.json"
     file.unlink()
     if damage is not None:
         file.write_text(damage)
     console = Console(record=True, width=500, file=io.StringIO())
     assert run.resume(folder, console=console).update == 6
     assert "the checkpoint's recipe is used" in console.export_text()
-    assert run.read_recipe(folder) == before
+    assert read_recipe(folder) == before
 
 
 def test_a_resume_under_other_conditions_says_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,11 +351,11 @@ def test_begin_or_resume_begins_continues_and_knows_when_it_is_done(tmp_path: Pa
     recipe, folder = small_digits(), tmp_path / "run"
     run.begin(recipe, tmp_path / "whole", console=QUIET)
     run.begin_or_resume(shortened(recipe, 3), folder, console=QUIET)
-    assert run.begin_or_resume(recipe, folder, console=QUIET).figures is not None
+    assert run.begin_or_resume(recipe, folder, console=QUIET).last is not None
     assert_same(tmp_path / "whole", folder)
     again = run.begin_or_resume(recipe, folder, console=QUIET)
-    assert (again.finished, again.figures, again.update) == (True, None, 6)
-    with pytest.raises(BadInput, match="the recipe is not that of the checkpoint"):
+    assert (again.finished, again.last, again.update) == (True, None, 6)
+    with pytest.raises(BadInput, match="holds another run"):
         run.begin_or_resume(small_digits(data_noise="0.3"), folder, console=QUIET)
 
 
@@ -337,7 +369,7 @@ def test_a_folder_that_is_gone_is_not_made_again(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(Trainer, "step", vanish)
     recipe = small_digits(checkpoint__every="2", watch__tensorboard_every="1", watch__pictures_every="1")
-    with pytest.raises(BadInput, match="run is gone, or no longer the folder of a run"):
+    with pytest.raises(BadInput, match="run has been removed, or is no longer the folder of a run"):
         run.begin(recipe, folder, console=QUIET)
     assert not folder.exists()
 

@@ -14,7 +14,7 @@ from ebmlife.data import digits
 from ebmlife.exam import score_samples
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.plots import pictures
-from ebmlife.runs import build, run
+from ebmlife.runs import build, watchers
 from ebmlife.runs.model import Model
 from ebmlife.sampling.rng import derive_seed
 from ebmlife.training.chains import Persistent
@@ -69,7 +69,7 @@ def commands(folder: Path, tmp_path: Path) -> dict[str, Callable[[], object]]:
 
     return {
         "training": train,
-        "pictures": lambda: [source() for source in run._sources(training).values()],
+        "pictures": lambda: [source() for source in watchers.sources(training).values()],
         "sample": lambda: works("sample", folder, "--seed", "0", "--n", "300", "--out", tmp_path / "s.npy"),
         "fid": lambda: score(folder),
         "exam": lambda: works("exam", folder, "--steps", "20", "--chains", "8", "--out", tmp_path / "exam"),

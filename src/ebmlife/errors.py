@@ -1,4 +1,4 @@
-"""What people are told: the errors by which ebmlife stops on purpose, and notes that stop nothing."""
+"""The errors that ebmlife raises on purpose, and notes that it prints while it continues."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ _LONGEST = 2000  # characters of a line
 
 
 class BadInput(Exception):
-    """A mistake of the caller's: one line that names the thing, what was expected and what to do.
+    """A mistake in what the user gave: one line that names the thing, what was expected and what to do.
 
     The command line prints the line and exits with code 2.
     """
@@ -21,24 +21,33 @@ class InUse(BadInput):
 
 
 class Diverged(Exception):
-    """An energy left the finite or the plausible range; says at which update and why."""
+    """An energy is not finite, or far from what is normal for the run. The message gives the update and the cause.
+
+    Args:
+        message: One line.
+        since: The first update at which energies were far from normal, where that was before the last one.
+    """
+
+    def __init__(self, message: str, *, since: int | None = None) -> None:
+        super().__init__(message)
+        self.since = since
 
 
 class Lost(Exception):
-    """Another of the processes that share a piece of work is gone."""
+    """Another of the processes that share the work has ended."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt word: '; did you mean X?', or the known words if none is near."""
+    """Returns a hint for a misspelled word: '; did you mean X?', or the known words if none is close."""
     known = sorted(known)
     if not known:
-        return "; there are none here"
+        return "; none are known here"
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
 
 
 def at_least(minimum: int, section: str, **counts: int) -> None:
-    """BadInput for the first of a section's counts that is below the minimum."""
+    """Raises BadInput for the first of a section's counts that is below the minimum."""
     for name, count in counts.items():
         if count < minimum:
             raise BadInput(f"{section}.{name} must be at least {minimum}, got {count}")
@@ -56,6 +65,6 @@ def shown(text: object, longest: int = _LONGEST) -> str:
 
 @cache
 def note(text: str) -> None:
-    """Prints a note that ends nothing, once in a process; of several ranks, the first one speaks."""
+    """Prints a note to stderr, once in a process and on the first rank only."""
     if os.environ.get("RANK", "0") == "0":
         print(f"note: {shown(text)}", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from ebmlife.report import density, life
 from ebmlife.runs import logging
 from ebmlife.runs import run as runs
-from ebmlife.runs.run import read_recipe
+from ebmlife.runs.folder import read_recipe
 from ebmlife.storage import checkpoint
 
 BURN_IN = 30

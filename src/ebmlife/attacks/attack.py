@@ -15,7 +15,7 @@ from ebmlife.attacks.protocol import Evaluation
 from ebmlife.attacks.record import EVALUATED_ON, Record
 from ebmlife.attacks.tally import Meter, Tally, Watcher
 from ebmlife.attacks.threat import Threat
-from ebmlife.attacks.workspace import Storage, exclusive, held, refuse_another
+from ebmlife.attacks.workspace import Storage, held, refuse_another
 from ebmlife.defense.defended import DefendedClassifier, undefended
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
 
@@ -151,12 +151,9 @@ class Attack:
         ranks: Ranks = SINGLE_PROCESS,
     ) -> Record:
         """Runs the attack, resumes it, or loads its record if it is finished; see `evaluate`."""
-        with exclusive(self._folder, ranks):
-            with ranks.raise_on_all(), ranks.rank0_first():
-                storage = Storage(self._folder, self.settings, every=save_every)
-                found = storage.finished()
-            if not ranks.any(found is None):
-                assert found is not None
+        storage = Storage(self._folder, self.settings, every=save_every)
+        with storage.opened(ranks) as found:
+            if found is not None:
                 return found
             record = Record(storage.settings, self._attack_all(storage, watch, ranks))
             with ranks.raise_on_all():

@@ -17,6 +17,7 @@ from ebmlife.errors import BadInput
 from ebmlife.plots import charts
 from ebmlife.storage import checkpoint, contents, regular
 from ebmlife.storage.atomic import atomic_write
+from ebmlife.storage.workspace import differences
 
 _COMPARED = ("images", "threat", "radius")
 _COMPARED_OF_DEFENSES = ("model", "langevin_step_size", "langevin_clip", "average")
@@ -185,18 +186,13 @@ class Examples:
             raise BadInput(f"{file} cannot be read as examples of an attack: {error}") from error
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Returns which of the named settings differ, and how; "" if none differs."""
-    changed = [name for name in sorted(names) if before.get(name) != after.get(name)]
-    return "; ".join(f"{name}: {before.get(name)} -> {after.get(name)}" for name in changed)
-
-
 def incomparable(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Returns why two attacks do not fit into one table: differences in images, threat or defense; "" if they do.
 
     `after` are the settings of an attack on a defense. If `before` takes no Langevin step, its energy is not compared.
     """
-    return differences(before, after, (*_COMPARED, *(_COMPARED_OF_DEFENSES if before["langevin_steps"] else ())))
+    names = (*_COMPARED, *(_COMPARED_OF_DEFENSES if before["langevin_steps"] else ()))
+    return "; ".join(differences(before, after, names))
 
 
 def table(records: dict[str, Record]) -> str:

@@ -41,7 +41,12 @@ _GROUPS = (
 )  # in the order of `ebmlife --help`
 
 
-_FAILURES = {BadInput: ("error", 2), OSError: ("error", 2), Diverged: ("diverged", 1), Lost: ("lost a rank", 1)}
+_FAILURES: dict[type[Exception], tuple[str, int]] = {
+    BadInput: ("error", 2),
+    OSError: ("error", 2),
+    Diverged: ("diverged", 1),
+    Lost: ("lost a rank", 1),
+}
 
 
 @handled

@@ -1,9 +1,8 @@
 """`ebmlife exam`."""
 
 import argparse
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ebmlife.cli import energies, images
 from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
@@ -15,13 +14,21 @@ from ebmlife.exam.features import FEATURE_SETS
 from ebmlife.exam.plots import shown_metrics
 from ebmlife.exam.targets import CHAINS, STEP_SIZE, is_function
 from ebmlife.runs.progress import ProgressDisplay
-from ebmlife.sampling import fingerprint
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import can_be_made, read_json
-from ebmlife.storage.claims import claimed
+from ebmlife.storage.atomic import can_be_made
 from ebmlife.storage.interrupt import signals
+from ebmlife.storage.workspace import Layout, Workspace
 
 _ROWS = 12  # of the printed table
+
+_LAYOUT = Layout(
+    "exam",
+    file="exam.json",
+    result="life-cycle.json",
+    remedy="choose another --out",
+    described=("evaluated_on",),
+    missing_agrees=True,
+)
 
 
 def register(command: Command) -> None:
@@ -87,13 +94,17 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
         energies.check(exam, options)
         asked, out = exam.settings, cast(Path, exam.folder)
         can_be_made(out)
-        finished = _finished(out, asked)
+        work = Workspace(out, asked | exam.about, _LAYOUT)
+        finished = _finished(work)
     if not ranks.any(not finished):
         cycle = record.load(out)
     else:
         _note_idle_ranks(len(exam.subject.x0), options.batch, ranks)
-        kept = claimed(out / "exam.json", asked | exam.about) if ranks.first else nullcontext()
-        with signals() as stop, ProgressDisplay("Langevin steps", quiet=not ranks.first) as display, kept:
+        with (
+            signals() as stop,
+            ProgressDisplay("Langevin steps", quiet=not ranks.first) as display,
+            ranks.on_rank0(work.open()),
+        ):
             cycle = exam.run(
                 progress=lambda walked: display.advance(walked.step, walked.steps),
                 stopping=lambda: stop.wanted,
@@ -152,21 +163,11 @@ def _note_idle_ranks(chains: int, batch: int, ranks: Ranks) -> None:
         print(f"note: {used}; use --batch {-(-chains // ranks.count)} to use all of them", flush=True)
 
 
-def _finished(out: Path, asked: dict[str, Any]) -> bool:
-    """Whether this very exam is finished in the folder; another one that is there is not touched."""
-    if (out / "recipe.json").exists():
-        raise BadInput(f"{out} is the folder of a run; choose another --out, such as {out / 'exam'}")
-    file = out / "exam.json"
-    if not file.exists():
-        return False
-    try:
-        there = dict(read_json(file))
-    except (BadInput, ValueError, TypeError) as error:
-        raise BadInput(f"{file} cannot be read ({error}); remove {out}, or choose another --out") from error
-    for name, value in asked.items():
-        if not fingerprint.alike(there.get(name, value), value):  # older exams say less
-            raise BadInput(f"{out} holds an exam with {name} {there.get(name)}, not {value}; choose another --out")
-    return (out / "life-cycle.json").exists()
+def _finished(work: Workspace) -> bool:
+    """Whether the folder holds the result of this exam; BadInput if it holds something else."""
+    if (work.folder / "recipe.json").exists():
+        raise BadInput(f"{work.folder} is the folder of a run; choose another --out, such as {work.folder / 'exam'}")
+    return work.finished()
 
 
 def _show(cycle: LifeCycle, out: Path) -> None:

@@ -106,7 +106,7 @@ def _demo(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _ended(outcome: Outcome, ranks: Ranks = SINGLE_PROCESS) -> int:
     if not ranks.first:
         return 0
-    if outcome.finished and outcome.figures is None:
+    if outcome.finished and outcome.last is None:
         print(f"finished already: {outcome.update} updates in {shown(outcome.folder)}")
     elif outcome.finished:
         print(f"done: {outcome.update} updates in {shown(outcome.folder)}")

@@ -23,7 +23,7 @@ from ebmlife.report.summary import Fact
 from ebmlife.report.surfaces import Surfaces
 from ebmlife.report.surfaces import read as read_surfaces
 from ebmlife.runs import locate, scores
-from ebmlife.runs.run import read_recipe
+from ebmlife.runs.folder import read_recipe
 from ebmlife.runs.scores import Results
 from ebmlife.storage import checkpoint
 

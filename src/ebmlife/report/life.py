@@ -17,9 +17,9 @@ from ebmlife.runs import locate
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.long_run import Progress
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import remove
-from ebmlife.storage.claims import claimed
+from ebmlife.storage.workspace import Layout, Workspace, differences
 
+_LAYOUT = Layout("life cycle", file="walk.json", result="life-cycle.json", replaces=True)
 _STEPS = 10_000  # enough to see samples of shortrun and midrun models degrade
 _IMAGES, _POINTS = 64, 1000  # chains of images, and of points in the plane: fewer would not show a density
 _SHOWN = 10  # chains of images on the page; points are all shown
@@ -107,18 +107,16 @@ def walk(
         return True
     place, source = _place(own), locate.find(run)
     there, wanted = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
-    same = all(there.get(name) == value for name, value in wanted.items() if value is not None)
+    same = not differences(there, wanted, [name for name, value in wanted.items() if value is not None])
     if same and (place / "life-cycle.json").is_file():
         return True
     settings = there if same else _new(wanted, source)
     config = _config(settings, summary.states(source) or ())
     exam = of_run(run, config, folder=place, device=device, trust_code=trust, scope="page")
-    if not same:
-        remove(place)
-    with claimed(place / "walk.json", settings):
+    with Workspace(place, settings, _LAYOUT).open():
         cycle = exam.run(progress=progress, stopping=stopping)
-    if cycle.complete:
-        record.save(cycle, place)
+        if cycle.complete:
+            record.save(cycle, place)
     return cycle.complete
 
 

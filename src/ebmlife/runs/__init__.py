@@ -1,1 +1,1 @@
-"""A training as a folder: its recipe made into live objects, checkpoints, log, scores, and the trained model."""
+"""Runs: a training in its folder, with recipe, checkpoints, log and scores, and the model that it trained."""

@@ -16,28 +16,32 @@ from ebmlife.runs.build import DATA, splits
 from ebmlife.runs.model import Model
 from ebmlife.sampling import fingerprint
 
-_PROBED = 64  # images that stand for all of a data set
-_OF_ONE_FOLDER = ("held_out", "train", "labels", "source")  # options that mean nothing for another one
+_PROBED = 64  # images by which a data set is recognized
+_OF_ONE_FOLDER = ("held_out", "train", "labels", "source")  # options that do not apply to another folder
 
 
 @dataclass(frozen=True)
 class Images:
+    """Images that a model is evaluated on."""
+
     part: Part
     data: Dataset
     trained: Part  # what the model was trained on
 
     def spread(self, n: int) -> Tensor:
-        """n rows, or all where there are fewer, spread over all of them: images often come class by class."""
+        """n rows, or all if there are fewer, evenly spread: images are often ordered by class."""
         return torch.linspace(0, len(self.data) - 1, min(n, len(self.data))).round().long()
 
     def repeated(self, rows: Tensor) -> int | None:
-        """How many of the rows may be training images; None where neither settings nor contents tell."""
-        told = splits.overlap(self.trained, self.part)
-        return repeats.count(self.part, self.data, rows, self.trained) if told is None else len(rows) * told
+        """How many of the rows are training images; None if neither settings nor contents can tell."""
+        overlap = splits.overlap(self.trained, self.part)
+        if overlap is None:
+            return repeats.count(self.part, self.data, rows, self.trained)
+        return len(rows) * overlap
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """For records: where the images come from, whether the model was trained on them, and a fingerprint."""
+        """For records: the source of the images, whether the model was trained on them, and a fingerprint."""
         rows = self.spread(_PROBED)
         repeated = self.repeated(rows)
         return {
@@ -50,15 +54,22 @@ class Images:
         }
 
     def __str__(self) -> str:
-        place = next((f" {self.part.options[name]}" for name in ("folder", "shards") if name in self.part.options), "")
+        source = next((f" {self.part.options[name]}" for name in ("folder", "shards") if name in self.part.options), "")
         seen = {True: "trained on", False: "not trained on", None: "perhaps trained on"}[self.about["trained_on"]]
-        return f"{len(self.data):,} images of {self.part.kind}{place}, split {self.about['split']} ({seen})"
+        return f"{len(self.data):,} images of {self.part.kind}{source}, split {self.about['split']} ({seen})"
 
 
 def choose(model: Model, changes: Mapping[str, str], split: str | None, *, tests: bool) -> Images:
-    """The images that fields `data.*` and a split's name choose, for a model's states.
+    """Chooses the images that a model is evaluated on.
 
-    Without a split: with `tests`, the part of the data that is for tests where they have one, else what is there.
+    Args:
+        model: The model, whose recipe names its own data.
+        changes: Fields `data.*` that replace those of the recipe.
+        split: The name of a split, or None.
+        tests: Whether, without a split, the test split is chosen where the data have one.
+
+    Returns:
+        The images, which have the shape of the model's states.
     """
     chosen = _changed(model, {name.removeprefix("data."): value for name, value in changes.items()})
     if split is not None:
@@ -67,19 +78,19 @@ def choose(model: Model, changes: Mapping[str, str], split: str | None, *, tests
         chosen = DATA.resolve(splits.for_tests(chosen) or chosen)
     data: Dataset = DATA.make(chosen)
     if tuple(data.shape) != tuple(model.shape):
-        raise BadInput(f"these data have the shape {tuple(data.shape)}, and the model is of {tuple(model.shape)}")
+        raise BadInput(f"the images have the shape {tuple(data.shape)}; the model expects {tuple(model.shape)}")
     return Images(chosen, data, model.recipe.data)
 
 
 def _changed(model: Model, given: Mapping[str, str]) -> Part:
-    """The run's data with these options; of another kind or another folder, only with these."""
+    """The run's data with these options. For another kind of data, or another folder, the run's own do not apply."""
     own, kind = model.recipe.data, given.get("kind", model.recipe.data.kind)
     kept = own.options if kind == own.kind else {}
     if kind == "folder" and "folder" in given:
         kept = {name: value for name, value in kept.items() if name not in _OF_ONE_FOLDER}
     options: dict[str, Any] = kept | {name: value for name, value in given.items() if name != "kind"}
-    wanted = part(kind, **options)
+    requested = part(kind, **options)
     for name, value in zip(("channels", "size"), model.shape, strict=False):
-        if len(model.shape) == 3 and DATA.wants(wanted, name):
+        if len(model.shape) == 3 and DATA.wants(requested, name):
             options.setdefault(name, value)
     return DATA.resolve(part(kind, **options))

@@ -1,4 +1,4 @@
-"""Networks without their training: the folder of a run that can be used for everything but to be resumed."""
+"""Writes networks without their training, as the folder of a run that can be loaded but not resumed."""
 
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,23 @@ def write_weights(
     *,
     shape: tuple[int, ...],
     update: int = 0,
-    origin: str,  # where the weights come from, for the manifest
+    origin: str,
 ) -> None:
-    """Writes a new folder that `build.load` takes: recipe.json and one checkpoint of averaged weights."""
+    """Writes a new folder that `build.load` reads: recipe.json and one checkpoint of averaged weights.
+
+    Args:
+        folder: The new folder.
+        recipe: The recipe of the networks.
+        net: The network of the energy.
+        generator: The generator, or None.
+        prior: The fixed part of the energy, or None.
+        shape: Of a state, such as (C, H, W).
+        update: The number of updates that the weights were trained for.
+        origin: Where the weights come from, for the manifest.
+
+    Raises:
+        BadInput: The folder exists.
+    """
     if folder.exists():
         raise BadInput(f"{folder} exists already; choose another --out")
     state: dict[str, Any] = {
@@ -42,5 +56,5 @@ def write_weights(
 
 
 def can_be_resumed(state: dict[str, Any]) -> bool:
-    """Whether a checkpoint's state is of a training, or of weights alone."""
+    """Whether a state is that of a training, and not of weights only."""
     return "batches" in part(state, "trainer")

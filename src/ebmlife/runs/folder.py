@@ -1,52 +1,85 @@
-"""The folder of a run: how it is made, and whether one is there."""
+"""The folder of a run: how it is created, locked and recognized, and the recipe in it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ebmlife.errors import BadInput
-from ebmlife.recipes.schema import Recipe
+from ebmlife.recipes.schema import Recipe, validate
+from ebmlife.runs import build
 from ebmlife.storage import checkpoint
-from ebmlife.storage.atomic import atomic_write, remove, sweep
-from ebmlife.storage.interrupt import locked
+from ebmlife.storage.atomic import atomic_write, read_json, remove
+from ebmlife.storage.workspace import Layout, Workspace
 
-UNSAVED = ".unsaved"  # in the folder of a run until its first checkpoint is there
+UNSAVED = ".unsaved"  # a file in the folder of a run until the first checkpoint is saved
+_LAYOUT = Layout(
+    "run",
+    file="recipe.json",
+    swept=("", "pictures"),
+    remedy="undo the change, or add --allow-changes to `ebmlife resume`",
+)
 
 
-def make_folder(folder: Path, recipe: Recipe) -> None:
-    """Recipe and marker, in the folder itself: a kill in between leaves one that a new run may have."""
-    new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
-            try:
-                refuse_taken(folder)  # another process may have been faster
-                sweep(folder)
-                (folder / UNSAVED).touch()
-                write_recipe(folder, recipe)
-            except (OSError, BadInput):
-                if new and _vacant(folder):  # within the lock: it is nobody else's
-                    remove(folder)
-                raise
-    except OSError as error:
-        raise BadInput(f"cannot write {folder}: {error.strerror}") from error
+def workspace(folder: Path) -> Workspace:
+    """The workspace of a run. Recipes are compared by `recipes.schema.differences`, which knows their defaults."""
+    return Workspace(folder, {}, _LAYOUT)
+
+
+@contextmanager
+def new_run(folder: Path, recipe: Recipe) -> Iterator[None]:
+    """Creates the folder of a run and locks it. If it is killed meanwhile, another new run may take the folder."""
+    created = not folder.exists()
+    with workspace(folder).exclusive():
+        try:
+            refuse_taken(folder)  # another process may have been faster
+            (folder / UNSAVED).touch()
+            write_recipe(folder, recipe)
+        except (OSError, BadInput) as error:
+            if created and _vacant(folder):
+                remove(folder)
+            if isinstance(error, OSError):
+                raise BadInput(f"cannot write {folder}: {error.strerror}") from error
+            raise
+        yield
+
+
+@contextmanager
+def existing_run(folder: Path) -> Iterator[None]:
+    """Locks the folder of a run."""
+    if not holds_run(folder):
+        raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
+    with workspace(folder).exclusive():
+        yield
 
 
 def refuse_taken(folder: Path) -> None:
+    """BadInput if the folder exists and holds anything."""
     if folder.exists() and not (folder.is_dir() and _vacant(folder)):
-        raise BadInput(f"{folder} exists already; choose another --out, or go on with: ebmlife resume {folder}")
+        raise BadInput(f"{folder} exists already; choose another --out, or continue it with: ebmlife resume {folder}")
 
 
 def _vacant(folder: Path) -> bool:
-    """Whether a folder is empty, but for what a run leaves that was killed before it had its recipe."""
+    """Whether the folder is empty, except for what a run leaves that was killed before it had its recipe."""
     return all(entry.name in (".lock", UNSAVED) or entry.name.endswith(".unfinished") for entry in folder.iterdir())
 
 
 def holds_run(folder: Path) -> bool:
+    """Whether the folder has a recipe or a checkpoint."""
     return (folder / "recipe.json").is_file() or bool(checkpoint.updates(folder))
 
 
-def still_there(folder: Path) -> None:
+def require_run(folder: Path) -> None:
+    """BadInput if the folder of a run has been removed while the run trains."""
     if not holds_run(folder):
-        raise BadInput(f"{folder} is gone, or no longer the folder of a run; nothing more can be saved there")
+        raise BadInput(f"{folder} has been removed, or is no longer the folder of a run; nothing can be saved there")
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """The complete recipe of a run, from its recipe.json."""
+    try:
+        return build.resolve(validate(read_json(folder / "recipe.json")))
+    except BadInput as error:
+        raise BadInput(f"{folder / 'recipe.json'} cannot be used: {error}") from error
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:

@@ -1,6 +1,6 @@
-"""Where models are shared: the Hugging Face hub, or a folder that stands in for it.
+"""The Hugging Face hub, or a local folder in its place.
 
-Only the files that a model is made of are fetched: its recipe, its card, and the three files of one checkpoint.
+Only the files of a model are downloaded: its recipe, its card, and the three files of one checkpoint.
 """
 
 import os
@@ -14,12 +14,12 @@ from ebmlife.errors import BadInput
 from ebmlife.storage.atomic import atomic_write
 
 PREFIX = "hf:"
-_LOCAL = "EBMLIFE_HUB"  # the environment's name for a folder in place of the hub
-_WORD = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"  # never a dot first: neither '..' nor a hidden folder
+_LOCAL = "EBMLIFE_HUB"  # environment variable: a folder to use instead of the hub
+_WORD = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"  # no leading dot: neither '..' nor a hidden folder
 _NAME, _REVISION = re.compile(f"{_WORD}/{_WORD}"), re.compile(f"{_WORD}(/{_WORD})*")
 _CHECKPOINT = re.compile(r"checkpoints/([0-9]{9,12})/manifest\.json")
 _MEGABYTE = 2**20
-_LIMITS = {  # the largest file of each name, far above what any model has
+_LIMITS = {  # largest size by name, far above that of any model
     "recipe.json": _MEGABYTE,
     "README.md": _MEGABYTE,
     "manifest.json": _MEGABYTE,
@@ -32,16 +32,19 @@ _PATTERNS = [*_OF_MODEL, *(f"checkpoints/*/{name}" for name in _OF_CHECKPOINT)]
 
 
 class Hub(Protocol):
+    """Where models are shared."""
+
     def upload(self, folder: Path, repository: str, *, private: bool) -> str:
-        """Makes `repository` hold what the folder does, and says where it can be seen."""
+        """Replaces the content of the repository by that of the folder; returns its address."""
         ...
 
     def download(self, repository: str, revision: str | None, *, update: int | None = None) -> Path:
-        """A folder with the model's files, those of its newest checkpoint or of the one at an update."""
+        """Returns a folder with the files of the model, at its newest checkpoint or at that of an update."""
         ...
 
 
 def is_shared(name: str | Path) -> bool:
+    """Whether the name is that of a model on the hub."""
     return str(name).startswith(PREFIX)
 
 
@@ -50,19 +53,23 @@ def parse(name: str) -> tuple[str, str | None]:
     repository, at, revision = name.removeprefix(PREFIX).partition("@")
     right = _NAME.fullmatch(repository) and (not at or _REVISION.fullmatch(revision))
     if not is_shared(name) or not right:
-        raise BadInput(f"{name!r} is no model on the hub; expected hf:user/model or hf:user/model@revision")
+        raise BadInput(
+            f"{name!r} is not the name of a model on the hub; expected hf:user/model or hf:user/model@revision"
+        )
     return repository, revision or None
 
 
 def find_hub() -> Hub:
-    """The Hugging Face hub; the folder that EBMLIFE_HUB names, where it does."""
+    """The folder named by EBMLIFE_HUB, if that is set; else the Hugging Face hub."""
     local = os.environ.get(_LOCAL)
     return LocalHub(Path(local).expanduser()) if local else HuggingFace()
 
 
 def files_of_model(sizes: Mapping[str, int | None], repository: str, *, update: int | None) -> list[str]:
-    """The names, among the files of a repository, of those that a model is made of. `sizes`: bytes by name, where they
-    are known; BadInput if one is larger than any model's."""
+    """The names of the files of a model, among all files of a repository.
+
+    `sizes` has bytes by name, where they are known. A file that is larger than in any model is a BadInput.
+    """
     checkpoints = {int(match[1]): name for name in sizes if (match := _CHECKPOINT.fullmatch(name))}
     chosen = max(checkpoints, default=None) if update is None else update
     names = [name for name in _OF_MODEL if name in sizes]
@@ -72,12 +79,14 @@ def files_of_model(sizes: Mapping[str, int | None], repository: str, *, update: 
     for name in names:
         size, limit = sizes[name], _LIMITS[name.rpartition("/")[2]]
         if size is not None and size > limit:
-            raise BadInput(f"hf:{repository}: {name} has {size:,} bytes; expected at most {limit:,}, it is not fetched")
+            raise BadInput(
+                f"hf:{repository}: {name} has {size:,} bytes; expected at most {limit:,}; it is not downloaded"
+            )
     return names
 
 
 class LocalHub:
-    """Repositories as folders: for tests, and for a group that shares a disk. No link in them is followed."""
+    """Repositories in a folder, for tests and for groups that share a disk. Links in it are not followed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -91,31 +100,31 @@ class LocalHub:
 
     def download(self, repository: str, revision: str | None, *, update: int | None = None) -> Path:
         if revision is not None:
-            raise BadInput(f"{self.root} keeps no revisions; leave @{revision} away")
-        place = self.root / repository
-        self._refuse_links(place)
-        if not place.is_dir():
-            raise BadInput(f"hf:{repository} is not there; looked in {self.root}, which {_LOCAL} names")
-        there = [place / name for name in _OF_MODEL]
-        there += [file for name in _OF_CHECKPOINT for file in sorted(place.glob(f"checkpoints/*/{name}"))]
-        for file in there:
+            raise BadInput(f"{self.root} has no revisions; remove @{revision}")
+        folder = self.root / repository
+        self._refuse_links(folder)
+        if not folder.is_dir():
+            raise BadInput(f"hf:{repository} does not exist in {self.root}, the folder that {_LOCAL} names")
+        files = [folder / name for name in _OF_MODEL]
+        files += [file for name in _OF_CHECKPOINT for file in sorted(folder.glob(f"checkpoints/*/{name}"))]
+        for file in files:
             self._refuse_links(file)
-        sizes = {file.relative_to(place).as_posix(): file.stat().st_size for file in there if file.is_file()}
+        sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files if file.is_file()}
         files_of_model(sizes, repository, update=update)
-        return place
+        return folder
 
     def _refuse_links(self, path: Path) -> None:
         for part in (path, *path.parents):
             if part == self.root:
                 return
             if part.is_symlink():
-                raise BadInput(f"{part} is a link, and links in {self.root} are not followed; put the files there")
+                raise BadInput(f"{part} is a link, and links in {self.root} are not followed; copy the files there")
             if part.exists() and not (part.is_file() or part.is_dir()):
-                raise BadInput(f"{part} is neither a file nor a folder; a model is made of files")
+                raise BadInput(f"{part} is neither a file nor a folder; remove it")
 
 
 class HuggingFace:
-    """The hub itself, with the login of `hf auth login` for what is private or written."""
+    """The hub itself. Private models and uploads use the login of `hf auth login`."""
 
     def __init__(self) -> None:
         try:
@@ -127,7 +136,7 @@ class HuggingFace:
     def upload(self, folder: Path, repository: str, *, private: bool) -> str:
         try:
             self._library.create_repo(repository, private=private, exist_ok=True)
-            # Checkpoints of before would be found first: what is not pushed now goes.
+            # Older checkpoints would be found first, so they are deleted.
             self._library.upload_folder(repo_id=repository, folder_path=folder, delete_patterns=["checkpoints/**"])
         except (OSError, ValueError) as error:
             raise _unreachable(repository, error, "log in with `hf auth login`") from error
@@ -136,17 +145,17 @@ class HuggingFace:
     def download(self, repository: str, revision: str | None, *, update: int | None = None) -> Path:
         try:
             about = self._library.model_info(repository, revision=revision, files_metadata=True)
-        except Exception as error:  # of the hub, or of the library beneath that speaks to it
+        except Exception as error:  # the hub's, or that of the HTTP library
             return self._cached(repository, revision, error)
         sizes = {file.rfilename: file.size for file in about.siblings}
         names = files_of_model(sizes, repository, update=update)
-        try:  # these names are exact: none has a wildcard in it
+        try:  # these names contain no wildcard
             return Path(self._library.snapshot_download(repository, revision=revision, allow_patterns=names))
         except (OSError, ValueError) as error:
-            raise _unreachable(repository, error, "is there a network?") from error
+            raise _unreachable(repository, error, "check the network connection") from error
 
     def _cached(self, repository: str, revision: str | None, error: Exception) -> Path:
-        """What was fetched before, where the hub cannot be asked."""
+        """What was downloaded before, if the hub cannot be reached."""
         try:
             return Path(
                 self._library.snapshot_download(
@@ -154,7 +163,7 @@ class HuggingFace:
                 )
             )
         except (OSError, ValueError):
-            raise _unreachable(repository, error, "is its name right, and is there a network?") from error
+            raise _unreachable(repository, error, "check the name and the network connection") from error
 
 
 def _unreachable(repository: str, error: Exception, hint: str) -> BadInput:

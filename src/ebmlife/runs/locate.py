@@ -1,4 +1,4 @@
-"""Where a model is that somebody names: the folder of a run, `zoo:NAME` in the package, `hf:user/model` on the hub."""
+"""Finds models by name: the folder of a run, `zoo:NAME` in the package, `hf:user/model` on the hub."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from ebmlife.runs import hub, zoo
 
 
 def find(name: str | Path, *, update: int | None = None) -> Path:
-    """The folder to read it from; `update`: the checkpoint that is wanted of it, where it must be fetched."""
+    """The folder to read a model from. `update` chooses the checkpoint that is downloaded, where one must be."""
     text = str(name)
     if hub.is_shared(text):
         return hub.find_hub().download(*hub.parse(text), update=update)
@@ -14,7 +14,7 @@ def find(name: str | Path, *, update: int | None = None) -> Path:
 
 
 def own(name: str | Path) -> Path:
-    """The folder for what is measured of it: the run's own, or one of the model's name where the command is called."""
+    """The folder for measurements of a model: that of the run, or one with the model's name in the current folder."""
     text = str(name)
     if hub.is_shared(text) or text.startswith(zoo.PREFIX):
         return Path(text.rpartition("/")[2].removeprefix(zoo.PREFIX))

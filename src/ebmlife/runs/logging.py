@@ -1,5 +1,8 @@
-"""What shows a run while it trains: the log, TensorBoard, pictures, the progress bar. Each is called with the metrics
-of every update. None of them draws from the run's random streams, so that watching never changes what is learned."""
+"""The log, TensorBoard, pictures and progress bar of a run while it trains.
+
+Each is called with the report of every update. None draws from the run's random streams, so that watching a run never
+changes what it learns.
+"""
 
 import json
 import os
@@ -21,7 +24,7 @@ from ebmlife.training.base import Report
 from ebmlife.training.chains import Chains, WithBurnIn
 
 DAMAGED_LOG = "log.damaged.jsonl"  # beside log.jsonl
-TIMES = ("updates_per_second", "data_seconds")  # the entries of a log line that differ between equal runs
+TIMES = ("updates_per_second", "data_seconds")  # fields of the log that differ between equal runs
 
 
 class Speed:
@@ -43,9 +46,9 @@ class Log:
     """log.jsonl: one line of metrics per update."""
 
     def __init__(self, file: Path, chains: Chains | None, *, after: int) -> None:
-        """Keeps the lines of updates up to `after`; later ones belong to work that is repeated.
+        """Keeps the lines of updates up to `after`; later updates are made again.
 
-        Lines that cannot be read, and duplicates, are moved to log.damaged.jsonl; `damaged` is their number.
+        Lines that cannot be read, or appear twice, are moved to log.damaged.jsonl; `damaged` is their number.
         """
         lines, bad = _scan(file)
         self.damaged = len(bad)
@@ -60,31 +63,33 @@ class Log:
         self._stream = file.open("a", buffering=1)
         self._chains, self._speed = chains, Speed()
 
-    def __call__(self, metrics: Report) -> None:
-        self._stream.write(json.dumps(record(metrics, self._chains, self._speed())) + "\n")
+    def __call__(self, report: Report) -> None:
+        self._stream.write(json.dumps(record(report, self._chains, self._speed())) + "\n")
 
     def close(self) -> None:
         self._stream.close()
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
-    """The lines of a log in the order of their updates, without those that cannot be read."""
+    """The lines of a log, ordered by update, without those that cannot be read."""
     return list(_scan(file)[0].values())
 
 
 def shows_updates(file: Path) -> bool:
-    """Whether a log exists that has any line, readable or not."""
+    """Whether the log has any line, readable or not."""
     return os.path.lexists(file) and bool(regular.read(file).strip())
 
 
 def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
-    """The lines by update, and the lines that cannot be read. A last line that a kill cut off is in neither.
+    """Lines by update, and damaged lines. A last line that a kill cut off is neither.
 
-    Of several lines for one update the last one counts, because repeated work is logged again.
+    If an update has several lines, the last one is kept: updates that are made again are logged again.
     """
     lines: dict[int, dict[str, Any]] = {}
     bad: list[bytes] = []
-    texts = regular.read(file).split(b"\n") if os.path.lexists(file) else []  # a broken link is an error
+    texts = (
+        regular.read(file).split(b"\n") if os.path.lexists(file) else []
+    )  # a broken link is an error, not an empty log
     for number, text in enumerate(texts, 1):
         line = _parsed(text)
         if line is None:
@@ -97,7 +102,7 @@ def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
-    """A line of metrics, numbers or None by name; None if the text is anything else."""
+    """The metrics in a line of the log; None if it is anything else."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
@@ -108,18 +113,18 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it can stand in a log: None means that a metric does not apply; NaN is logged as it is."""
+    """Whether it is a number, NaN included, or None, which stands for a metric that does not apply to an update."""
     return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
-def record(metrics: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
-    """The entries of a log line."""
-    times = {"data_seconds": round(metrics.data_seconds, 6), "updates_per_second": round(speed, 3)}
-    return asdict(metrics) | times | ages(chains)
+def record(report: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
+    """The line of the log for an update."""
+    times = {"data_seconds": round(report.data_seconds, 6), "updates_per_second": round(speed, 3)}
+    return asdict(report) | times | ages(chains)
 
 
 def ages(chains: Chains | None) -> dict[str, float]:
-    """How often the states of the bank, and of a burn-in bank, have been walked since their initialization."""
+    """How often the states of the bank have been updated since initialization; with a burn-in bank, its states too."""
     if chains is None or chains.bank is None:
         return {}
     age = chains.bank.age.double()
@@ -145,15 +150,15 @@ class Board:
         self._writer = SummaryWriter(folder, purge_step=after + 1)
         self._chains, self._speed, self._every = chains, Speed(), every
 
-    def __call__(self, metrics: Report) -> None:
+    def __call__(self, report: Report) -> None:
         speed = self._speed()
-        if metrics.update % self._every == 0:
-            for name, value in record(metrics, self._chains, speed).items():
+        if report.update % self._every == 0:
+            for name, value in record(report, self._chains, speed).items():
                 if name != "update" and value is not None:
-                    self._writer.add_scalar(name, value, metrics.update)
+                    self._writer.add_scalar(name, value, report.update)
             burn_in = _with_burn_in(self._chains)
             if burn_in is not None:
-                self._writer.add_histogram("burn_in_age", burn_in.burn_in.age, metrics.update)
+                self._writer.add_histogram("burn_in_age", burn_in.burn_in.age, report.update)
 
     def close(self) -> None:
         try:
@@ -162,26 +167,29 @@ class Board:
             threading.excepthook = self._before
 
     def _failed(self, found: threading.ExceptHookArgs) -> None:
-        """Keeps an OSError of TensorBoard's thread from being printed: it is raised again at the next call."""
+        """Does not print an OSError of TensorBoard's thread: the next call of the writer raises it again."""
         if not isinstance(found.exc_value, OSError):
             self._before(found)
 
 
 class Pictures:
-    """pictures/: grids of new samples, of the bank and of the generator, and the diagnostic plot, at intervals; for
-    chains with a burn-in bank also burn-in.png."""
+    """pictures/: grids of new samples, of the bank and of the generator, and the diagnostic plot, at intervals.
+
+    With a burn-in bank, also burn-in.png.
+    """
 
     def __init__(
         self, run: Path, sources: dict[str, Callable[[], Tensor]], chains: Chains | None, *, every: int
     ) -> None:
         self._run, self._sources, self._chains, self._every = run, sources, chains, every
 
-    def __call__(self, metrics: Report) -> None:
-        if metrics.update % self._every == 0:
-            self.draw(metrics.update)
+    def __call__(self, report: Report) -> None:
+        if report.update % self._every == 0:
+            self.draw(report.update)
 
     def draw(self, update: int) -> None:
-        self._run.stat()  # fails if the folder was deleted: it must not be created again
+        """Draws all pictures for an update."""
+        self._run.stat()  # a folder that has been removed must not be created again
         for name, source in self._sources.items():
             pictures.save(self._run / "pictures" / f"{name}-{update:09d}.png", pictures.draw(source()))
         draw_diagnostics(self._run)
@@ -191,7 +199,7 @@ class Pictures:
 
 
 def draw_diagnostics(run: Path) -> Path:
-    """diagnostics.png: the paper's plot if energies and gradients are logged, else a curve of every metric."""
+    """Draws diagnostics.png: the paper's plot if energies and chains are logged, else a curve of every metric."""
     lines = read_log(run / "log.jsonl")
     file = run / "diagnostics.png"
     if lines and {"energy_difference", "gradient"} <= lines[0].keys():
@@ -209,7 +217,7 @@ def _draw_burn_in(run: Path, chains: WithBurnIn) -> None:
 
 
 def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
-    """The values of an entry, NaN where a line lacks it."""
+    """A metric by line; NaN where it is missing."""
     return np.array([line.get(name) for line in lines], dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""What the bits of a run depend on beside its recipe: threads, how walks are computed, processor, versions."""
+"""What the bits of a run depend on besides its recipe: threads, kernels, processor, versions."""
 
 import platform
 from importlib.metadata import version
@@ -15,11 +15,12 @@ _FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16",
 
 
 def versions() -> dict[str, str]:
+    """The versions of ebmlife, PyTorch, NumPy and Python."""
     return {name: version(name) for name in ("ebmlife", "torch", "numpy")} | {"python": platform.python_version()}
 
 
 def describe(recipe: Recipe, device: torch.device) -> dict[str, Any]:
-    """This process, as a checkpoint's manifest has it."""
+    """This machine and process, as in the manifest of a checkpoint."""
     name, flags = _processor()
     return {
         "threads": torch.get_num_threads(),
@@ -32,12 +33,12 @@ def describe(recipe: Recipe, device: torch.device) -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    """How this process differs from the one that wrote a checkpoint, in one line; None where it does not."""
+    """Describes, in one line, how this process differs from the one that saved a checkpoint; None if it does not."""
     names = [name for name in now if before.get(name, now[name]) != now[name]]
     if not names:
         return None
-    said = "; ".join(f"{name} {_text(before[name])} -> {_text(now[name])}" for name in names)
-    return f"saved under other conditions ({said}): the run continues, but its bits will differ in rounding"
+    named = "; ".join(f"{name} {_text(before[name])} -> {_text(now[name])}" for name in names)
+    return f"saved under other conditions ({named}): the run continues, but its bits will differ in rounding"
 
 
 def _path(recipe: Recipe, device: torch.device) -> str:
@@ -48,7 +49,7 @@ def _path(recipe: Recipe, device: torch.device) -> str:
 
 
 def _processor() -> tuple[str, set[str]]:
-    """Its name, and what it can do, where the system says so."""
+    """The name and the features of the processor, where the system lists them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""A trained model: its networks, its energy, where its chains start, and samples from it."""
+"""A trained model: its networks, its energy, the start of its chains, and samples from it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,13 +16,15 @@ from ebmlife.sampling.purifier import Purifier
 from ebmlife.sampling.rng import Streams, normal
 from ebmlife.training.starts import Start
 
-MOST = 10**7  # samples of one call
+MOST = 10**7  # samples in one call
 
 
 @dataclass(frozen=True)
 class Model:
+    """The networks of a run with all that is needed to sample from them."""
+
     net: nn.Module
-    energy: Energy  # what chains walk on: net / temperature, and prior and Gaussian term where the recipe has them
+    energy: Energy  # net / temperature, plus prior and Gaussian term if the recipe has them
     generator: nn.Module | None
     start: Start
     recipe: Recipe
@@ -33,22 +35,30 @@ class Model:
     def sample(
         self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
     ) -> Tensor:
-        """n states (n, C, H, W) after `steps` Langevin steps from the model's start; None: as the recipe says.
+        """Samples from the model.
 
-        The same seed gives other samples in another `scope`: what they are for.
+        Args:
+            n: The number of samples.
+            steps: Langevin steps from the model's start. None: those of the recipe.
+            seed: Of the random streams.
+            batch: Chains that are run together. It changes the samples.
+            scope: What the samples are for: the same seed gives different samples in another scope.
+
+        Returns:
+            States of shape (n, C, H, W).
         """
         return torch.cat(list(self.stream(n, steps=steps, seed=seed, batch=batch, scope=scope)))
 
     def stream(
         self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
     ) -> Iterator[Tensor]:
-        """The same states batch by batch, so that memory does not grow with n."""
+        """Yields the states of `sample` in batches, so that memory does not grow with n."""
         return (make() for make in self.blocks(n, steps=steps, seed=seed, batch=batch, scope=scope))
 
     def blocks(
         self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
     ) -> list[Callable[[], Tensor]]:
-        """The same states as functions that make a batch each, in any order and in any process."""
+        """Functions that return one batch of `sample` each, and can be called in any order and in any process."""
         if not 1 <= n <= MOST:
             raise BadInput(f"the number of samples must be at least 1 and at most {MOST}, got {n}")
         if batch < 1:

@@ -1,4 +1,4 @@
-"""A trained network that is part of an energy and does not learn: what longrun models are built on."""
+"""A trained network that is a fixed part of an energy, as in longrun models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,15 +14,17 @@ from ebmlife.storage.contents import mismatch, not_finite
 
 @dataclass(frozen=True)
 class FixedPrior:
+    """The prior term net(x) / temperature of an energy."""
+
     net: nn.Module
-    chosen: Part  # what makes such a network
+    chosen: Part  # the recipe of the network
     temperature: float
 
     def __post_init__(self) -> None:
         self.net.eval().requires_grad_(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a run must keep of its prior: the run that it came from may go."""
+        """All that is needed to restore the prior without the run that it comes from."""
         return {
             "net": self.chosen.model_dump(mode="json"),
             "temperature": self.temperature,
@@ -31,16 +33,16 @@ class FixedPrior:
 
 
 def restored(state: dict[str, Any] | None, make: Callable[[Part], nn.Module]) -> FixedPrior | None:
-    """What a checkpoint kept of a prior, its network made anew by `make`."""
+    """The prior in a checkpoint, with a network built by `make`; None if it has no prior."""
     if state is None:
         return None
-    wanted = {"net": {}, "temperature": 1.0, "weights": {}}
-    said = mismatch(state, wanted) or not_finite(state)
-    if said is None and state["temperature"] > 0:
+    like = {"net": {}, "temperature": 1.0, "weights": {}}
+    wrong = mismatch(state, like) or not_finite(state)
+    if wrong is None and state["temperature"] > 0:
         chosen = contents.restored("the prior in the checkpoint", lambda: Part.model_validate(state["net"]))
         net = make(chosen)
-        said = mismatch(state["weights"], net.state_dict())
-        if said is None:
+        wrong = mismatch(state["weights"], net.state_dict())
+        if wrong is None:
             net.load_state_dict(state["weights"])
             return FixedPrior(net, chosen, state["temperature"])
-    raise BadInput(f"the prior in the checkpoint cannot be used: {said or 'its temperature must be above 0'}")
+    raise BadInput(f"the prior in the checkpoint cannot be used: {wrong or 'its temperature must be above 0'}")

@@ -1,4 +1,4 @@
-"""Whether images are among those that a run was trained on, by their content."""
+"""Counts images, by their content, that a run was trained on."""
 
 import hashlib
 from collections import defaultdict
@@ -16,17 +16,17 @@ from ebmlife.storage import regular
 
 
 def count(chosen: Part, data: Dataset, rows: Tensor, trained: Part) -> int | None:
-    """How many of these rows of a data set are training images too; None where that cannot be told cheaply.
+    """How many of these rows of a data set are training images too; None if that would take too long to find out.
 
-    Files and members of tars are compared byte by byte, data sets in memory pixel by pixel. A photograph that was
-    encoded anew is another one.
+    Files and members of tar archives are compared byte by byte, data sets in memory pixel by pixel. An image that was
+    encoded again counts as a different one.
     """
     try:
         ours, theirs = _encoded(chosen), _encoded(trained)
         if ours is not None and theirs is not None:
             return _same_bytes(ours, rows, theirs)
         training = None if DATA.wants(trained, "crop") else DATA.make(trained)
-    except BadInput:  # the training images are not here
+    except BadInput:  # the training images are not available
         return None
     if isinstance(training, InMemory) and training.items.dtype == torch.uint8 and training.shape == data.shape:
         return _same_pixels(data.take(rows), training.items)
@@ -34,7 +34,7 @@ def count(chosen: Part, data: Dataset, rows: Tensor, trained: Part) -> int | Non
 
 
 class _Encoded:
-    """Images as they lie on the disk."""
+    """Images as encoded files on the disk."""
 
     def __init__(self, source: Files | Members) -> None:
         self._source = source
@@ -61,20 +61,20 @@ class _Encoded:
 def _encoded(chosen: Part) -> _Encoded | None:
     if not DATA.wants(chosen, "crop"):
         return None
-    made = DATA.make(part(chosen.kind, **chosen.options | {"crop": 1.0}))  # with a crop, nothing is decoded yet
+    made = DATA.make(part(chosen.kind, **chosen.options | {"crop": 1.0}))  # with a crop, nothing is decoded in advance
     source = made.images.source if isinstance(made, Cropped) else None
     return _Encoded(source) if isinstance(source, Files | Members) else None
 
 
 def _same_bytes(ours: _Encoded, rows: Tensor, theirs: _Encoded) -> int:
-    """Only files of the same size are read: a million sizes take seconds."""
+    """Counts equal files. Only files of the same size are read; a million sizes take seconds."""
     by_size: dict[int, list[int]] = defaultdict(list)
     for row in range(len(theirs)):
         by_size[theirs.size(row)].append(row)
 
     def repeated(row: int) -> bool:
-        alike = by_size.get(ours.size(row), [])
-        return bool(alike) and ours.digest(row) in map(theirs.digest, alike)
+        candidates = by_size.get(ours.size(row), [])
+        return bool(candidates) and ours.digest(row) in map(theirs.digest, candidates)
 
     return sum(map(repeated, rows.tolist()))
 

@@ -1,42 +1,103 @@
-"""Where a run continues from: the newest checkpoint that is sound, compared with what the recipe builds."""
+"""Where a run continues from: its newest sound checkpoint, compared with what the recipe builds."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput
-from ebmlife.recipes.schema import Recipe, differences
+from ebmlife.recipes.schema import Recipe, differences, validate
 from ebmlife.recipes.sections import Optimizer
 from ebmlife.runs import build, machine, shards
-from ebmlife.runs.folder import UNSAVED
+from ebmlife.runs.export import can_be_resumed
+from ebmlife.runs.folder import UNSAVED, read_recipe, workspace
 from ebmlife.runs.logging import read_log, shows_updates
 from ebmlife.storage import checkpoint, contents
 
 State = dict[str, Any]
 
 
-def settle(folder: Path, wanted: int | None, say: Callable[[str], None]) -> int | None:
-    """The update to continue from: the one that is wanted, or the newest whose checkpoint is sound; None: no update was
-    ever saved.
+@dataclass(frozen=True)
+class Saved:
+    """What a run is resumed from: a checkpoint, or only its recipe if it was killed before the first one."""
 
-    Damaged checkpoints newer than that are set aside, and `say` is told. Where there is no sound one, or checkpoints
-    are lost that the log tells of, it is a BadInput: nothing begins at update 0 that was further before.
+    folder: Path
+    update: int
+    recipe: Recipe  # of recipe.json, where that can be read
+    trained: Recipe  # that the state was saved under
+    state: State | None  # None: no checkpoint
+    manifest: State
+    notes: tuple[str, ...]
+
+    @property
+    def place(self) -> Path:
+        return checkpoint.path(self.folder, self.update)
+
+    def check(self, recipe: Recipe, *, allow_changes: bool) -> list[str]:
+        """The changes from the recipe that was trained to another one; BadInput if the run cannot take them."""
+        changes = differences(self.trained, recipe)
+        if not allow_changes:
+            workspace(self.folder).refuse(changes)
+        if recipe.updates < self.update:
+            reached = f"{self.folder} is at update {self.update} already"
+            raise BadInput(f"{reached}; --updates must be at least that, got {recipe.updates}")
+        return changes
+
+    def restore(self, training: build.Training, recipe: Recipe, ranks: Ranks) -> list[str]:
+        """Loads the state, or this rank's part of it, into a training of a recipe; returns notes for the user."""
+        if self.state is None:
+            return [*self.notes]
+        count, state = shards.saved_by(self.manifest, self.place), self.state
+        local = contents.restored(
+            f"checkpoint {self.place}",
+            lambda: shards.localize(state, self.place, saved=count, ranks=ranks, device=training.model.device),
+        )
+        _restore(training, local, self.place, old=self.trained, new=recipe)
+        notes = [*self.notes, *([] if count == ranks.count else [_resharded(count, ranks.count)])]
+        now = machine.describe(training.model.recipe, training.model.device) | machine.versions()
+        changed = machine.changes(self.manifest.get("machine", {}) | self.manifest.get("versions", {}), now)
+        return notes if changed is None else [*notes, changed]
+
+
+def find_checkpoint(folder: Path, update: int | None, show: Callable[[str], None]) -> int | None:
+    """The update to continue from: the requested one, or that of the newest sound checkpoint; None if none was saved.
+
+    Damaged checkpoints after it are set aside, and `show` is called with a line about each. If no checkpoint is sound,
+    or if the log has updates but the checkpoints are gone, it is a BadInput: such a run never starts again at update 0.
     """
-    read_log(folder / "log.jsonl")  # one that cannot be read is said before anything is changed
-    if wanted is not None:
-        at = checkpoint.choose(folder, wanted)
-        assert at is not None
-        _verify(checkpoint.path(folder, at))
-        return at
-    newest = checkpoint.newest_sound(folder, _verify, say)
+    read_log(folder / "log.jsonl")  # fails before anything is changed
+    if update is not None:
+        checkpoint.choose(folder, update)
+        _verify(checkpoint.path(folder, update))
+        return update
+    newest = checkpoint.newest_sound(folder, _verify, show)
     if newest is not None:
         return newest
     if shows_updates(folder / "log.jsonl") and not (folder / UNSAVED).exists():
         raise BadInput(
-            f"{folder} has no checkpoint, but its log.jsonl tells of updates: put the checkpoints back into "
+            f"{folder} has no checkpoint, but its log.jsonl has updates: put the checkpoints back into "
             f"{folder / 'checkpoints'}, or remove log.jsonl to begin again at update 0"
         )
     return None
+
+
+def read_saved(folder: Path, update: int | None) -> Saved:
+    """Reads the checkpoint of an update; None: the run was killed before its first one."""
+    if update is None:
+        recipe = read_recipe(folder)
+        return Saved(folder, 0, recipe, trained=recipe, state=None, manifest={}, notes=())
+    place = checkpoint.path(folder, update)
+    state, manifest = checkpoint.load(place)
+    trained = contents.restored(f"checkpoint {place}", lambda: build.resolve(validate(contents.part(state, "recipe"))))
+    notes: tuple[str, ...] = ()
+    try:
+        recipe = read_recipe(folder)
+    except BadInput as error:
+        recipe, notes = trained, (f"{error}; the checkpoint's recipe is used",)
+    if not can_be_resumed(state):
+        raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
+    return Saved(folder, update, recipe, trained, state, manifest, notes)
 
 
 def _verify(place: Path) -> None:
@@ -44,25 +105,26 @@ def _verify(place: Path) -> None:
         checkpoint.verify(checkpoint.shard(place, rank))
 
 
-def conditions(manifest: State, training: build.Training) -> str | None:
-    """How this process differs from the one that saved, where bits depend on it."""
-    now = machine.describe(training.model.recipe, training.model.device) | machine.versions()
-    return machine.changes(manifest.get("machine", {}) | manifest.get("versions", {}), now)
+def _resharded(saved: int, count: int) -> str:
+    return (
+        f"saved by {saved} {'rank' if saved == 1 else 'ranks'}, resumed by {count}: the banks are split again and "
+        "random streams start again, so the bits differ from those of a run with a constant number of ranks"
+    )
 
 
-def restore(training: build.Training, state: State, place: Path, *, old: Recipe, new: Recipe) -> None:
-    """Loads a checkpoint's state into what the recipe built, once it has the same names, shapes and dtypes."""
+def _restore(training: build.Training, state: State, place: Path, *, old: Recipe, new: Recipe) -> None:
+    """Loads a state into what the recipe built, after checking that names, shapes and dtypes agree."""
     changed = differences(old, new)
     why = f" does not fit the changed recipe ({'; '.join(changed)})" if changed else " cannot be used"
-    said = _wrong(training, state, place, changed=bool(changed))
-    if said is None:
+    wrong = _wrong(training, state, place, changed=bool(changed))
+    if wrong is None:
         state = _without_other_moments(state, old, new)
         try:
             contents.restored("the state", lambda: training.load_state_dict(state))
         except BadInput as error:
-            said = str(error)
-    if said is not None:
-        raise BadInput(f"checkpoint {place}{why}: {said}{_older(place)}")
+            wrong = str(error)
+    if wrong is not None:
+        raise BadInput(f"checkpoint {place}{why}: {wrong}{_older(place)}")
 
 
 def _wrong(training: build.Training, state: State, place: Path, *, changed: bool) -> str | None:
@@ -74,14 +136,14 @@ def _wrong(training: build.Training, state: State, place: Path, *, changed: bool
         like["trainer"] = like["trainer"] | ({"generator": {}} if trainer.get("generator") is not None else {})
         like["frozen_generator"] = {} if found.get("frozen_generator") is not None else None
         found["trainer"] = {name: value for name, value in trainer.items() if name in like["trainer"]}
-    said = contents.mismatch(found, like) or contents.not_finite(found) or contents.negative(found)
-    if said is None and found["trainer"]["update"] != int(place.name):
-        said = f"it is of update {found['trainer']['update']}"
-    return said
+    wrong = contents.mismatch(found, like) or contents.not_finite(found) or contents.negative(found)
+    if wrong is None and found["trainer"]["update"] != int(place.name):
+        wrong = f"it is of update {found['trainer']['update']}"
+    return wrong
 
 
 def _without_other_moments(state: State, old: Recipe, new: Recipe) -> State:
-    """Moments of another kind of optimizer are of no use: the new one's begin at zero."""
+    """Drops the moments of an optimizer of another kind: the new one's begin at zero."""
     trainer = dict(state["trainer"])
     for name, learned in state["trainer"].items():
         if isinstance(learned, dict) and "optimizer" in learned:
@@ -98,7 +160,7 @@ def _optimizer(recipe: Recipe, learner: str) -> Optimizer | None:
 
 
 def _kept(optimizer: Optimizer) -> tuple[str, bool]:
-    """What decides which moments it keeps."""
+    """What decides which moments an optimizer has."""
     return optimizer.kind, optimizer.kind == "adam" or optimizer.momentum > 0
 
 

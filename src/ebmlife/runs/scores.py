@@ -1,4 +1,4 @@
-"""What was measured of a run, kept in its folder beside the command that measured it."""
+"""Measured metrics of a run, saved in its folder by the command that measured them."""
 
 import json
 from pathlib import Path
@@ -8,19 +8,19 @@ from ebmlife.errors import BadInput
 from ebmlife.storage.atomic import atomic_write, read_json
 
 Results = dict[str, dict[str, float]]  # by command
-_EVALUATED_ON = "evaluated_on"  # beside the metrics of a command: where the images come from
+_EVALUATED_ON = "evaluated_on"  # key beside the metrics of a command: the source of the images
 
 
-def record(run: Path, command: str, figures: dict[str, float], *, evaluated_on: dict[str, Any] | None = None) -> None:
-    """Adds metrics to results.json; those of the same command before are replaced."""
-    added = {**figures, **({} if evaluated_on is None else {_EVALUATED_ON: evaluated_on})}
+def record(run: Path, command: str, metrics: dict[str, float], *, evaluated_on: dict[str, Any] | None = None) -> None:
+    """Adds metrics to results.json; earlier ones of the same command are replaced."""
+    added = {**metrics, **({} if evaluated_on is None else {_EVALUATED_ON: evaluated_on})}
     found = _read(run) | {command: added}
     with atomic_write(run / "results.json") as unfinished:
         unfinished.write_text(json.dumps(found, indent=2))
 
 
 def read(run: Path) -> Results:
-    """The metrics alone."""
+    """The metrics in results.json, by command."""
     return {
         command: {name: value for name, value in found.items() if name != _EVALUATED_ON}
         for command, found in _read(run).items()
@@ -28,7 +28,7 @@ def read(run: Path) -> Results:
 
 
 def evaluated_on(run: Path) -> dict[str, dict[str, Any]]:
-    """Where the images of each command come from; older results do not say."""
+    """The source of the images of each command; older results lack it."""
     return {command: found[_EVALUATED_ON] for command, found in _read(run).items() if _EVALUATED_ON in found}
 
 

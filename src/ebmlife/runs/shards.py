@@ -1,4 +1,4 @@
-"""What of a run's state belongs to one rank, and how it is split anew over another number of ranks."""
+"""Which part of the state of a run belongs to one rank, and how it is split over another number of ranks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,40 +15,41 @@ from ebmlife.storage import checkpoint
 State = dict[str, Any]
 
 
-def of(state: State) -> State:
-    """Banks and random streams; weights, optimizers and the place in the data are the same on every rank."""
+def shard_of(state: State) -> State:
+    """Banks and random streams. Weights, optimizers and the position in the data are the same on every rank."""
     return {"chains": state["trainer"]["chains"], "streams": state["streams"], "torch": state["torch"]}
 
 
-def put(state: State, shard: State) -> State:
+def with_shard(state: State, shard: State) -> State:
+    """The state with the banks and random streams of a rank."""
     trainer = state["trainer"] | {"chains": shard["chains"]}
     return state | {"trainer": trainer, "streams": shard["streams"], "torch": shard["torch"]}
 
 
 def saved_by(manifest: dict[str, Any], folder: Path) -> int:
     """The number of ranks that wrote the checkpoint `folder`, which has a shard of each but the first."""
-    ranks, there = manifest.get("ranks", 1), {entry.name for entry in folder.glob("rank-*")}
-    if ranks != len(there) + 1 or there != {checkpoint.shard(folder, rank).name for rank in range(1, ranks)}:
-        names = ", ".join(sorted(there)) or "none"
+    ranks, found = manifest.get("ranks", 1), {entry.name for entry in folder.glob("rank-*")}
+    if ranks != len(found) + 1 or found != {checkpoint.shard(folder, rank).name for rank in range(1, ranks)}:
+        names = ", ".join(sorted(found)) or "none"
         raise checkpoint.Damaged(f"checkpoint {folder} is damaged: saved by {ranks} ranks, and has shards {names}", "")
     return int(ranks)
 
 
-def localise(state: State, folder: Path, *, saved: int, ranks: Ranks, device: torch.device | str) -> State:
-    """A checkpoint's state as this rank needs it: its own shard, or its share of all of them if there were others.
+def localize(state: State, folder: Path, *, saved: int, ranks: Ranks, device: torch.device | str) -> State:
+    """The state of a checkpoint for this rank: its own shard, or its part of all if the number of ranks has changed.
 
-    In the second case random streams begin anew: under names that no rank has drawn from before.
+    In the second case random streams start again, under names that no rank has used before.
     """
     if saved == ranks.count and ranks.first:
         return state
     if saved == ranks.count:
-        return put(state, _read(folder, ranks.rank))
-    shards = [of(state), *(_read(folder, rank) for rank in range(1, saved))]
+        return with_shard(state, _read(folder, ranks.rank))
+    shards = [shard_of(state), *(_read(folder, rank) for rank in range(1, saved))]
     scope = f"rank {ranks.rank} of {ranks.count} from update {state['trainer']['update']}/"
     streams = Streams(state["recipe"]["seed"], device=device, scope=scope)
     for name in state["streams"]:
         streams[name]
-    return put(
+    return with_shard(
         state,
         {
             "chains": split([shard["chains"] for shard in shards], ranks),
@@ -59,7 +60,7 @@ def localise(state: State, folder: Path, *, saved: int, ranks: Ranks, device: to
 
 
 def split(states: Sequence[Any], ranks: Ranks) -> Any:
-    """One rank's share of what several ranks held: rows of tensors are joined and split, counts stay with the first."""
+    """One rank's part of the states of several ranks. Rows are joined and split; the first rank gets counts."""
     one = states[0]
     if isinstance(one, dict):
         return {key: split([state[key] for state in states], ranks) for key in one}
@@ -76,5 +77,7 @@ def split(states: Sequence[Any], ranks: Ranks) -> Any:
 def _read(folder: Path, rank: int) -> State:
     state, _ = checkpoint.load(checkpoint.shard(folder, rank))
     if state.keys() != {"chains", "streams", "torch"}:
-        raise BadInput(f"checkpoint {checkpoint.shard(folder, rank)} holds {', '.join(state)}: it is not of a rank")
+        raise BadInput(
+            f"checkpoint {checkpoint.shard(folder, rank)} holds {', '.join(state)}: it is not the shard of a rank"
+        )
     return state

@@ -1,7 +1,6 @@
 """Fingerprints of tensors and functions, so that resumed work is never continued with different inputs."""
 
 import hashlib
-import math
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,6 @@ from torch import Tensor, nn
 from ebmlife.sampling.energy import Energy, frozen, gradient
 
 _PROBED = 4  # states
-_ROUNDING = 0.01  # relative difference between machines, or between numbers of threads
 
 
 def of_tensors(*tensors: Tensor, text: str = "") -> str:
@@ -32,19 +30,6 @@ def of_gradient(energy: Energy, x: Tensor) -> list[float]:
     with frozen(energy):
         lengths: list[float] = gradient(energy, x)[:_PROBED].flatten(1).double().norm(dim=1).tolist()
     return lengths
-
-
-def alike(old: object, new: object) -> bool:
-    """Whether two settings are equal. Lists of numbers are measurements, which may differ by rounding."""
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return all(a == b or _near(a, b) for a, b in zip(old, new, strict=True))
-    return old == new
-
-
-def _near(a: object, b: object) -> bool:
-    if not isinstance(a, float) or not isinstance(b, float):
-        return False
-    return math.isclose(a, b, rel_tol=_ROUNDING) or (math.isnan(a) and math.isnan(b))
 
 
 def _held(module: nn.Module) -> list[tuple[str, Tensor]]:

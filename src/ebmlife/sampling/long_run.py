@@ -1,14 +1,13 @@
-"""Walks of 100,000 steps and more: the one Langevin loop in segments, watched at marks, saved inside the chain.
+"""Langevin chains of 100,000 steps and more, run in segments, watched at chosen steps, and saved on the way.
 
-Memory does not grow with the number of steps. A walk that was killed goes on from its last checkpoint to the same bits:
-each batch of chains has a random stream of its own, whose state is saved with them. Several ranks take some of the
-batches each; what they know of the others' is brought up to date at every stop, so that all see, and save, the same.
+Memory does not grow with the number of steps. A walk that was killed resumes from its last checkpoint and gives the
+same bits: each batch of chains has its own random stream, whose state is saved too. Several ranks share the batches;
+they exchange states at every stop, so that all of them see, and could save, the same.
 """
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,26 +22,27 @@ from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import langevin
 from ebmlife.sampling.rng import generator, normal
 from ebmlife.storage import checkpoint, contents
-from ebmlife.storage.atomic import sweep
-from ebmlife.storage.interrupt import locked
+from ebmlife.storage.workspace import Layout, Workspace
 
-_log = logging.getLogger(__name__)
-SEGMENT = 100  # most steps between two looks at clock and stop; saved and resumed walks must cut at the same places
+SEGMENT = 100  # most steps between two stops; fixed, because saved and resumed walks must stop at the same steps
+_LAYOUT = Layout("walk", file=None, within=("exam", "life cycle"))
 
 
 @dataclass(frozen=True)
 class Progress:
+    """How far a walk is."""
+
     step: int
     steps: int
     seconds_left: float
 
 
 class Watcher(Protocol):
-    """Sees all chains at its marks. Its state travels in the walk's checkpoints."""
+    """Is called with all chains at chosen steps. Its state is part of the walk's checkpoints."""
 
     @property
     def marks(self) -> Sequence[int]:
-        """The steps at which it looks; 0 is the start."""
+        """The steps at which it is called; 0 is the start."""
         ...
 
     def __call__(self, step: int, x: Tensor, gradient: float | None) -> None:
@@ -54,7 +54,7 @@ class Watcher(Protocol):
 
 
 class Snapshots:
-    """The first chains as they were at each mark."""
+    """Keeps the states of the first chains at each mark."""
 
     def __init__(self, marks: Sequence[int], *, chains: int = 16) -> None:
         self.marks, self.chains = marks, chains
@@ -72,12 +72,12 @@ class Snapshots:
         self.steps, self.states = list(state["steps"]), list(state["states"])
         if len(self.steps) != len(self.states) or len({(s.shape, s.dtype) for s in self.states}) > 1:
             raise ValueError(f"{len(self.states)} states of {len(self.steps)} steps")
-        if said := contents.not_finite(self.states):
-            raise ValueError(said)
+        if wrong := contents.not_finite(self.states):
+            raise ValueError(wrong)
 
 
 def log_spaced(steps: int, *, per_decade: int = 8) -> list[int]:
-    """0, then whole numbers nearly evenly spaced in their logarithm, then `steps`."""
+    """Returns 0, then integers that are nearly evenly spaced in their logarithm, then `steps`."""
     powers, marks = range(10 * per_decade), {0, steps}
     return sorted(marks | {mark for i in powers if (mark := round(10 ** (i / per_decade))) < steps})
 
@@ -90,50 +90,60 @@ def long_walk(
     step_size: float,
     seed: int = 0,
     clip: float | None = None,
-    batch: int = 256,  # chains that walk together; all reach a mark before any goes on
+    batch: int = 256,
     watchers: Sequence[Watcher] = (),
-    about: Mapping[str, object] | None = None,  # what else the watchers' figures rest on, by name
-    folder: Path | None = None,  # of the checkpoints; a walk that is there already goes on
-    save_every: float = 60.0,  # seconds
+    about: Mapping[str, object] | None = None,
+    folder: Path | None = None,
+    save_every: float = 60.0,
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> tuple[Tensor, int]:
-    """(states, steps done) after `steps` Langevin steps from x, or after fewer where `stopping` said so.
+    """Runs Langevin chains from the states x (B, ...) for `steps` steps.
 
-    States that are no longer finite raise Diverged; the watchers have seen every mark before it.
+    Args:
+        energy: The energy whose Langevin dynamics is run.
+        x: The initial states.
+        steps: Steps in all, those before a resumption included.
+        step_size: Of a Langevin step.
+        seed: Of the random streams, one for each batch of chains.
+        clip: Largest length of a gradient, or None.
+        batch: Chains that are run together. All chains reach a mark before any continues.
+        watchers: Called with all chains at their marks.
+        about: Further settings that identify the walk: what the watchers measure against.
+        folder: Where the walk is saved, and resumed from if it is there already.
+        save_every: Seconds between two checkpoints.
+        progress: Called after every segment.
+        stopping: Asked after every segment whether to save and return early.
+        ranks: The processes that share the batches.
+
+    Returns:
+        The states, and the number of steps done, which is smaller than `steps` if `stopping` returned True.
+
+    Raises:
+        Diverged: A state is not finite. The watchers have seen every mark before it.
+        BadInput: The folder holds a walk with different settings.
     """
     if batch < 1 or len(x) < 1:
         raise BadInput(f"a walk needs at least 1 chain and batches of at least 1, got {len(x)} and {batch}")
     if steps < 0:
         raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
-    settings: dict[str, Any] = {"step_size": step_size, "seed": seed, "clip": clip, "batch": batch}
-    settings |= {"start": fingerprint.of_tensors(x), "energy": fingerprint.of_functions(energy)}
-    settings |= {"slope": fingerprint.of_gradient(energy, x[:batch])} if folder else {}
-    settings |= {"marks": [fingerprint.of_tensors(torch.tensor(w.marks)) for w in watchers], **(about or {})}
     walk = _Walk(energy, x, step_size, seed, clip, batch, ranks)
-    with nullcontext() if folder is None else _exclusive(folder, ranks):
-        saved = _Saved(folder, settings, walk, watchers, ranks)
-        with ranks.raise_on_all():
-            if ranks.first:
-                saved.settle()
-        with ranks.raise_on_all():
-            saved.newest = ranks.from_rank0(saved.newest)
-            restored = saved.restore()
-            if walk.step > steps:
-                raise BadInput(f"{folder} holds a walk of {walk.step} steps already, more than the {steps} asked for")
-        if not restored:
+    saved = None if folder is None else _Saved(folder, walk, watchers, about or {})
+    with nullcontext() if saved is None else ranks.on_rank0(saved.work.exclusive()):
+        if saved is None or not saved.restore(steps):
             _show(watchers, walk, None)
         clock, begun, last_save = time.monotonic, walk.step, time.monotonic()
         started = clock()
         while walk.step < steps and not ranks.any(stopping()):
-            _show(watchers, walk, walk.go(_next_stop(walk.step, steps, watchers)))
+            _show(watchers, walk, walk.advance(_next_stop(walk.step, steps, watchers)))
             elapsed = clock() - started
             progress(Progress(walk.step, steps, elapsed * (steps - walk.step) / (walk.step - begun)))
-            if ranks.any(ranks.first and clock() - last_save > save_every):
+            if saved is not None and ranks.any(ranks.first and clock() - last_save > save_every):
                 saved.save()
                 last_save = clock()
-        saved.save()
+        if saved is not None:
+            saved.save()
     return walk.x, walk.step
 
 
@@ -143,19 +153,32 @@ def _next_stop(step: int, steps: int, watchers: Sequence[Watcher]) -> int:
 
 
 class _Walk:
-    """Chains in batches, each with its own random stream, all at the same step; some of the batches walk here."""
+    """Chains in batches, each with its own random stream, all at the same step. Each rank runs some of the batches."""
 
     def __init__(
         self, energy: Energy, x: Tensor, step_size: float, seed: int, clip: float | None, batch: int, ranks: Ranks
     ) -> None:
-        self.energy, self.step_size, self.clip, self.batch, self.ranks = energy, step_size, clip, batch, ranks
+        self.energy, self.step_size, self.seed, self.clip = energy, step_size, seed, clip
+        self.batch, self.ranks = batch, ranks
         self.x, self.step = x.detach().clone(), 0
         self.streams = [generator(seed, f"chains {first}", device=x.device) for first in range(0, len(x), batch)]
 
-    def go(self, until: int) -> float:
-        """All chains on to that step; the mean of |grad E| on the way."""
-        whose, gradients = self.ranks.part(len(self.streams)), []
-        for rows, rng in zip(torch.split(self.x, self.batch)[whose], self.streams[whose], strict=True):
+    def settings(self) -> dict[str, Any]:
+        """What identifies the walk, before its first step."""
+        return {
+            "step_size": self.step_size,
+            "seed": self.seed,
+            "clip": self.clip,
+            "batch": self.batch,
+            "start": fingerprint.of_tensors(self.x),
+            "energy": fingerprint.of_functions(self.energy),
+            "slope": fingerprint.of_gradient(self.energy, self.x[: self.batch]),
+        }
+
+    def advance(self, until: int) -> float:
+        """Runs all chains up to that step; returns the mean of |grad E| on the way."""
+        own, gradients = self.ranks.part(len(self.streams)), []
+        for rows, rng in zip(torch.split(self.x, self.batch)[own], self.streams[own], strict=True):
             walked, info = langevin(
                 self.energy,
                 rows,
@@ -167,20 +190,20 @@ class _Walk:
             rows.copy_(walked)
             gradients.append(info.gradient.item() * len(rows))
         if self.ranks.count > 1:
-            gradients = self._exchange(whose, gradients)
+            gradients = self._exchange(own, gradients)
         if not self.x.isfinite().all():
             raise Diverged(f"states are not finite any more between steps {self.step} and {until}")
         self.step = until
         return sum(gradients) / len(self.x)
 
-    def _exchange(self, whose: slice, gradients: list[float]) -> list[float]:
-        """What the other ranks' batches came to; the gradients of all batches, in order."""
-        mine = {"x": self.x[whose.start * self.batch : whose.stop * self.batch]}
-        mine["streams"] = torch.cat([stream.get_state()[None] for stream in self.streams[whose]] or [torch.empty(0)])
+    def _exchange(self, own: slice, gradients: list[float]) -> list[float]:
+        """Takes over the other ranks' states and streams; returns the gradients of all batches, in order."""
+        mine = {"x": self.x[own.start * self.batch : own.stop * self.batch]}
+        mine["streams"] = torch.cat([stream.get_state()[None] for stream in self.streams[own]] or [torch.empty(0)])
         mine["gradients"] = torch.tensor(gradients, dtype=torch.float64)
         parts = self.ranks.gather(mine)
         self.x = torch.cat([part["x"] for part in parts]).to(self.x.device)
-        states = [state.clone() for part in parts for state in part["streams"]]  # in its place it may not be aligned
+        states = [state.clone() for part in parts for state in part["streams"]]  # a view of it may not be aligned
         for stream, state in zip(self.streams, states, strict=True):
             stream.set_state(state)
         return [value for part in parts for value in part["gradients"].tolist()]
@@ -201,69 +224,47 @@ def _show(watchers: Sequence[Watcher], walk: _Walk, gradient: float | None) -> N
 
 
 class _Saved:
-    """A walk and its watchers in a folder, or nowhere; the first rank writes."""
+    """A walk and its watchers in a folder, which the first rank writes."""
 
-    def __init__(
-        self,
-        folder: Path | None,
-        settings: dict[str, Any],
-        walk: _Walk,
-        watchers: Sequence[Watcher],
-        ranks: Ranks,
-    ) -> None:
-        self.folder, self.settings, self.walk, self.at, self.ranks = folder, settings, walk, -1, ranks
+    def __init__(self, folder: Path, walk: _Walk, watchers: Sequence[Watcher], about: Mapping[str, object]) -> None:
+        marks = [fingerprint.of_tensors(torch.tensor(watcher.marks)) for watcher in watchers]
+        self.work = Workspace(folder, walk.settings() | {"marks": marks, **about}, _LAYOUT)
+        self.walk, self.at, self.ranks = walk, -1, walk.ranks
         self.parts: list[_Walk | Watcher] = [walk, *watchers]
-        self.newest: int | None = None  # checkpoint
-
-    def settle(self) -> None:
-        """Finds the newest sound checkpoint; those after it that are damaged are set aside."""
-        if self.folder is not None:
-            self.newest = checkpoint.newest_sound(self.folder, checkpoint.verify, _log.warning)
 
     def save(self) -> None:
         with self.ranks.raise_on_all():
-            if self.folder is not None and self.ranks.first and self.at != self.walk.step:
+            if self.ranks.first and self.at != self.walk.step:
                 self.at = self.walk.step
                 state = {"parts": [part.state_dict() for part in self.parts]}
-                checkpoint.save(checkpoint.path(self.folder, self.at), state, about={"settings": self.settings})
-                checkpoint.prune(self.folder, keep=2, keep_every=None)
+                self.work.save(self.at, state, about={"settings": self.work.settings})
+                checkpoint.prune(self.work.folder, keep=2, keep_every=None)
 
-    def restore(self) -> bool:
-        """Whether there was something to go on from."""
-        if self.folder is None or self.newest is None:
+    def restore(self, steps: int) -> bool:
+        """Continues from the newest sound checkpoint, of at most `steps` steps; whether there is one."""
+        with self.ranks.raise_on_all():
+            newest = self.work.newest() if self.ranks.first else None
+        newest = self.ranks.from_rank0(newest)
+        if newest is None:
             return False
-        place = checkpoint.path(self.folder, self.newest)
-        state, manifest = checkpoint.load(place)
-        _check_settings(self.folder, manifest.get("settings", {}), self.settings)
-        contents.restored(f"checkpoint {place}", lambda: self._load(state["parts"], self.newest))
-        self.at = self.newest
+        with self.ranks.raise_on_all():
+            place = self.work.path(newest)
+            state, manifest = checkpoint.load(place)
+            self.work.check(manifest.get("settings", {}))
+            contents.restored(f"checkpoint {place}", lambda: self._load(state["parts"], newest))
+            if newest > steps:
+                raise BadInput(
+                    f"{self.work.folder} holds a walk of {newest} steps already, more than the {steps} asked for"
+                )
+        self.at = newest
         return True
 
-    def _load(self, saved: list[Any], step: int | None) -> None:
-        said = contents.mismatch(saved[0], self.walk.state_dict()) or contents.not_finite(saved[0])
-        if said is not None or saved[0]["step"] != step:
-            raise BadInput(said or f"it is of step {saved[0]['step']}")
+    def _load(self, saved: list[Any], step: int) -> None:
+        wrong = contents.mismatch(saved[0], self.walk.state_dict()) or contents.not_finite(saved[0])
+        if wrong is not None or saved[0]["step"] != step:
+            raise BadInput(wrong or f"it is of step {saved[0]['step']}")
         for part, state in zip(self.parts, saved, strict=True):
             part.load_state_dict(state)
             seen = [mark for mark in part.marks if mark <= self.walk.step] if not isinstance(part, _Walk) else []
             if state.get("steps", seen) != seen:
                 raise BadInput(f"{type(part).__name__} has not seen the steps up to {self.walk.step}")
-
-
-def _check_settings(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    for name, value in new.items():
-        if not fingerprint.alike(old.get(name), value):
-            raise BadInput(
-                f"{folder} holds a walk with {name} {old.get(name)}, not {value}; choose another folder for this one"
-            )
-
-
-@contextmanager
-def _exclusive(folder: Path, ranks: Ranks) -> Iterator[None]:
-    with ExitStack() as stack:
-        with ranks.raise_on_all():
-            if ranks.first:
-                folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(folder))
-                sweep(folder / "checkpoints")
-        yield

@@ -1,1 +1,1 @@
-"""Files that appear whole or not at all, checkpoints, and work that survives being stopped."""
+"""Atomic files, checkpoints, and workspaces for long work that can be stopped and resumed."""

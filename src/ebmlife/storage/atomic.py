@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and JSON that is read with suspicion."""
+"""Files and folders that are written completely or not at all, and JSON files that need not be trusted."""
 
 import ctypes
 import functools
@@ -21,16 +21,19 @@ from ebmlife.errors import BadInput
 from ebmlife.storage import leftovers, regular
 
 _TEMPORARY = re.compile(r"\.([^/\s'\"]+)\.[\w-]+(?:\.old)?\.unfinished")
-_DEEPEST = 64  # of JSON: nothing that ebmlife writes comes near
+_DEEPEST = 64  # levels of JSON, far more than ebmlife writes
 _EXCHANGE, _CWD = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yields a temporary name beside `path`; what is written there (a file or a folder) is renamed to it at the end.
+    """Yields a temporary path beside `path`. The file or folder written there is renamed to `path` at the end.
 
-    On an error nothing is left, and what lay at `path` before still does. What a killed process of this machine left
-    of the same `path` is removed. A disk that is full or read-only is a BadInput that names the path.
+    After an error nothing is left, and `path` is as it was before. What a killed process of this machine left of the
+    same `path` is removed.
+
+    Raises:
+        BadInput: The file cannot be written, because the disk is full or read-only, for example.
     """
     unfinished = _temporary(path)
     try:
@@ -46,22 +49,22 @@ def atomic_write(path: Path) -> Iterator[Path]:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadInput(f"cannot write {path}: {reason}") from error
     finally:
-        with suppress(OSError):  # of a folder that is gone, or that was none
+        with suppress(OSError):  # the parent has been removed, or is not a folder
             remove(unfinished)
         leftovers.end(unfinished)
 
 
 def sweep(folder: Path) -> None:
-    """Clears up after killed processes in a folder that no other process writes to.
+    """Removes what killed processes left unfinished in a folder that no other process writes to.
 
-    What they left unfinished is removed. A folder that was being replaced and has nothing in its place is put back.
+    A folder that was being replaced, and is missing, is put back.
     """
     for path in folder.glob(".*.unfinished"):
         _clear(path)
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds; BadInput where it cannot be read, is no JSON, or is nested deeper than anything here."""
+    """The content of a JSON file; BadInput if it cannot be read, is not JSON, or is nested too deeply."""
     try:
         value = json.loads(regular.read(file))
         level, depth = [value], 0
@@ -86,13 +89,13 @@ def _inside(value: Any) -> list[Any]:
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept: in $XDG_CACHE_HOME, or in ~/.cache if it is unset, empty or relative."""
+    """The cache: in $XDG_CACHE_HOME, or in ~/.cache if that is unset, empty or relative."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (named if named.is_absolute() else home() / ".cache") / "ebmlife"
 
 
 def home() -> Path:
-    """$HOME, or what the system knows if it is unset, empty or relative; BadInput if there is none."""
+    """$HOME, or the system's entry for the user if that is unset, empty or relative; BadInput if neither exists."""
     named = Path(os.environ.get("HOME", ""))
     if named.is_absolute():
         return named
@@ -103,28 +106,29 @@ def home() -> Path:
 
 
 def can_be_made(folder: Path) -> None:
-    """BadInput for a folder that is not there and cannot be made: before hours are spent on what is to go there."""
-    there = next(place for place in (folder, *folder.parents) if place.exists() or place == place.parent)
-    if not there.is_dir():
-        raise BadInput(f"cannot write {folder}: {there} is not a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise BadInput(f"cannot write {folder}: {there} does not permit it")
+    """Raises BadInput if the folder cannot be written: before hours of work whose result goes there."""
+    existing = next(place for place in (folder, *folder.parents) if place.exists() or place == place.parent)
+    if not existing.is_dir():
+        raise BadInput(f"cannot write {folder}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise BadInput(f"cannot write {folder}: no permission to write in {existing}")
 
 
 def located(name: str | Path) -> Path:
-    """The path, a leading ~ replaced by the home folder that it stands for."""
+    """The path, with a leading ~ replaced by the home folder."""
     try:
         return Path(name).expanduser()
-    except RuntimeError as error:  # of a user who is not known here
+    except RuntimeError as error:  # no such user on this machine
         raise BadInput(f"{name}: no such home folder; write the path without a ~") from error
 
 
 def without_temporary_names(text: str) -> str:
-    """A message in which the files being written are called by the names that they will have."""
+    """The message with temporary names of files replaced by their final names."""
     return _TEMPORARY.sub(r"\1", text)
 
 
 def remove(path: Path) -> None:
+    """Removes a file, a link or a folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -132,14 +136,14 @@ def remove(path: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Removes a folder, which is gone at once: a kill leaves no part of it under its name."""
+    """Removes a folder atomically: a kill leaves no part of it under its name."""
     doomed = _temporary(folder)
     folder.rename(doomed)
     remove(doomed)
 
 
 def _replace(path: Path, new: Path) -> None:
-    """Renames `new` to `path`. A folder there changes places with it in one step, so that there always is one.
+    """Renames `new` to `path`. If a folder is at `path`, the two are exchanged in one step.
 
     Where the file system cannot do that, the old folder is set aside first; `sweep` puts it back after a kill.
     """
@@ -170,7 +174,7 @@ def _clear(unfinished: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Two names change places, in one step; False where the system has none for that."""
+    """Exchanges two names in one step; False if the system cannot do that."""
     rename = _renameat2()
     return rename is not None and rename(_CWD, os.fsencode(one), _CWD, os.fsencode(other), _EXCHANGE) == 0
 
@@ -184,7 +188,7 @@ def _renameat2() -> Any:
 
 @functools.cache
 def _machine() -> str:
-    """Part of temporary names: processes are known by number on one machine only."""
+    """This machine, as part of temporary names: process numbers mean nothing on another one."""
     return f"{zlib.crc32(platform.node().encode()):08x}"
 
 
@@ -193,7 +197,7 @@ def _temporary(path: Path) -> Path:
 
 
 def _alive(unfinished: Path) -> bool:
-    """Whether the process of this machine that writes it is still there."""
+    """Whether the process that writes it, on this machine, is still running."""
     number = unfinished.name.removesuffix(_OLD).removesuffix(".unfinished").rpartition("-")[2]
     try:
         os.kill(int(number), 0)
@@ -205,7 +209,7 @@ def _alive(unfinished: Path) -> bool:
 
 
 def _flush(place: Path) -> None:
-    """To the disk itself: what is in a folder first, then the folder."""
+    """Flushes a file to the disk, or the content of an unfinished folder and then the folder."""
     if place.is_dir() and place.name.endswith(".unfinished"):
         for entry in place.iterdir():
             _flush(entry)

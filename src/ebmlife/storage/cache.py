@@ -1,4 +1,4 @@
-"""Tensors that take long to make, kept in the cache with a checksum: what is damaged there is made again."""
+"""A cache of tensors that take long to compute. They have checksums, and damaged ones are computed again."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -15,17 +15,17 @@ from ebmlife.storage.atomic import atomic_write, cache_folder
 _CHECKSUM = "sha256"
 
 
-def tensors(name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """What `make` gave the first time that something of this name was asked for."""
-    held = find(name)
-    if held is None:
-        held = make()
-        keep(name, held)
-    return held
+def tensors(name: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of this name, from the cache or from `compute`."""
+    found = find(name)
+    if found is None:
+        found = compute()
+        keep(name, found)
+    return found
 
 
 def find(name: str) -> dict[str, Tensor] | None:
-    """What is kept under that name; None where nothing is, or where the file is not as it was written."""
+    """The cached tensors of this name; None if there are none, or if the file is damaged."""
     file = _file(name)
     if not file.is_file():
         return None
@@ -36,19 +36,19 @@ def find(name: str) -> dict[str, Tensor] | None:
     except (OSError, SafetensorError, ValueError, KeyError, RuntimeError):
         intact = False
     if not intact:
-        note(f"{file} is damaged, or older than its checksum; it is made again")
+        note(f"{file} is damaged, or has no checksum; it is computed again")
         return None
     return held
 
 
 def keep(name: str, held: Mapping[str, Tensor]) -> None:
-    """Where the cache cannot be written, nothing is kept: the work is done, and can be done again."""
+    """Caches tensors. If the cache cannot be written, a note says so."""
     plain = {key: value.contiguous() for key, value in held.items()}
     try:
         with atomic_write(_file(name)) as unfinished:
             save_file(plain, unfinished, metadata={_CHECKSUM: _checksum(plain)})
     except BadInput as error:
-        note(f"nothing is kept in the cache: {error}")
+        note(f"nothing was cached: {error}")
 
 
 def _file(name: str) -> Path:
@@ -56,7 +56,7 @@ def _file(name: str) -> Path:
 
 
 def _checksum(held: Mapping[str, Tensor]) -> str:
-    """Of names, types, shapes and values."""
+    """The SHA-256 of names, dtypes, shapes and values."""
     digest = hashlib.sha256()
     for key in sorted(held):
         value = held[key].detach().cpu().contiguous()

@@ -1,7 +1,7 @@
-"""Everything that a run is, on disk: tensors in safetensors, the rest in JSON, checksums in a manifest, no pickle.
+"""Checkpoints: tensors in safetensors, all else in JSON, checksums in a manifest, no pickle.
 
-A checkpoint is a folder that appears whole or not at all. Where several ranks share a run, the first one's is the
-folder itself; what the others alone know lies in it as rank-1, rank-2 and so on, each of the same form.
+A checkpoint is a folder that is written atomically. Where several ranks share a run, the folder is that of the first
+one; it contains a shard of each other rank, rank-1, rank-2 and so on, in the same form.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from ebmlife.errors import BadInput
 from ebmlife.storage import regular
 from ebmlife.storage.atomic import atomic_write, discard, read_json
 
-FORMAT = 2  # of the manifest: since 2 it has a checksum of its own
+FORMAT = 2  # of the manifest, which has its own checksum since 2
 _READABLE = (1, FORMAT)
 _TENSOR = "tensor:"  # marks, in the JSON, the name of a tensor in the safetensors file
 _FILES = ("state.json", "tensors.safetensors")
 _OWN = "manifest_sha256"
 _NAME = re.compile("[0-9]{9,18}")
-_FIELDS: dict[str, type] = {  # of a manifest, where it has them
+_FIELDS: dict[str, type] = {  # of a manifest; most are optional
     "format": int,
     "update": int,
     "ranks": int,
@@ -43,7 +43,7 @@ _FIELDS: dict[str, type] = {  # of a manifest, where it has them
 
 
 class Damaged(BadInput):
-    """A checkpoint that is not what was written."""
+    """A checkpoint is incomplete or has changed since it was written."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(what + advice)
@@ -51,9 +51,16 @@ class Damaged(BadInput):
 
 
 def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: int = 1) -> None:
-    """Writes `state` (a tree of tensors and plain values) as the checkpoint `folder`; others stay as they are.
+    """Writes a checkpoint.
 
-    With several `ranks`, those after the first have written their shards already.
+    Args:
+        folder: The new checkpoint.
+        state: Tensors and plain values, in dictionaries and lists.
+        about: Further entries of the manifest.
+        ranks: The number of processes that share the run. All but the first have written their shards already.
+
+    Raises:
+        BadInput: It cannot be written.
     """
     with atomic_write(folder) as unfinished:
         unfinished.mkdir()
@@ -70,11 +77,12 @@ def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: i
 
 
 def save_shard(folder: Path, state: dict[str, Any], *, rank: int) -> None:
-    """Writes a rank's shard beside the checkpoint `folder`, where the first rank takes it up."""
+    """Writes the shard of a rank beside the checkpoint `folder`, into which the first rank moves it."""
     save(_unfinished_shard(folder, rank), state, about={"rank": rank})
 
 
 def shard(folder: Path, rank: int) -> Path:
+    """The shard of a rank in a checkpoint."""
     return folder / f"rank-{rank}"
 
 
@@ -84,12 +92,19 @@ def _unfinished_shard(folder: Path, rank: int) -> Path:
 
 def _take_up(written: Path, place: Path) -> None:
     if not written.is_dir():
-        raise BadInput(f"{written} is not there; the machines of a run need a folder for it that all of them see")
+        raise BadInput(f"{written} does not exist; put the run in a folder that all machines share")
     written.rename(place)
 
 
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(state, manifest), or BadInput if a byte is missing or changed."""
+    """Reads a checkpoint.
+
+    Returns:
+        The state and the manifest.
+
+    Raises:
+        Damaged: A byte is missing or has changed.
+    """
     manifest = verify(folder)
     try:
         tensors = load_file(folder / "tensors.safetensors")
@@ -98,38 +113,41 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except (BadInput, OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise _damaged(folder, str(error)) from error
     if tensors or not isinstance(state, dict):
-        raise _damaged(folder, f"nothing refers to its tensor {min(tensors)}" if tensors else "its state is no state")
+        raise _damaged(
+            folder, f"nothing refers to its tensor {min(tensors)}" if tensors else "its state is not a dictionary"
+        )
     return state, manifest
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """The manifest, where all files are what was written; else BadInput. Shards are folders of their own."""
+    """The manifest, if the checksums of all files agree; else Damaged. Shards are verified separately."""
     manifest = read_manifest(folder)
     for name in _FILES:
         try:
-            whole_file = _digest(folder / name) == manifest["sha256"].get(name)
+            intact = _digest(folder / name) == manifest["sha256"].get(name)
         except (BadInput, OSError):
-            whole_file = False
-        if not whole_file:
-            raise _damaged(folder, f"{name} is not what was written")
+            intact = False
+        if not intact:
+            raise _damaged(folder, f"{name} has changed since it was written")
     return manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint, without comparing the checksums of its files."""
     try:
         manifest = read_json(folder / "manifest.json")
     except BadInput as error:
         raise _damaged(folder, "no readable manifest.json") from error
     if not isinstance(manifest, dict):
-        raise _damaged(folder, "manifest.json holds no manifest")
+        raise _damaged(folder, "manifest.json is not a dictionary")
     own = manifest.pop(_OWN, None)
     if (own is not None or manifest.get("format") == FORMAT) and own != _own_digest(manifest):
-        raise _damaged(folder, "manifest.json is not what was written")
-    of = manifest.get("format")
-    if of not in _READABLE:
-        why = f"its format is {of!r:.40}, not one of {', '.join(map(str, _READABLE))}"
-        newer = type(of) is int and of > FORMAT  # not damaged: it is not to be set aside
-        raise BadInput(f"checkpoint {folder} is of a newer ebmlife: {why}") if newer else _damaged(folder, why)
+        raise _damaged(folder, "manifest.json has changed since it was written")
+    version = manifest.get("format")
+    if version not in _READABLE:
+        why = f"its format is {version!r:.40}, not one of {', '.join(map(str, _READABLE))}"
+        newer = type(version) is int and version > FORMAT  # not damaged: it must not be set aside
+        raise BadInput(f"checkpoint {folder} is from a newer ebmlife: {why}") if newer else _damaged(folder, why)
     for name, kind in _FIELDS.items():
         if name in manifest and type(manifest[name]) is not kind:
             raise _damaged(folder, f"{name} in manifest.json is {manifest[name]!r:.40}")
@@ -139,15 +157,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def plain(folder: Path) -> dict[str, Any]:
-    """A checkpoint's values without its tensors, for those who only look: checksums are not compared."""
+    """The values of a checkpoint without its tensors, and without comparing checksums."""
     state = read_json(folder / "state.json")
     if not isinstance(state, dict):
-        raise _damaged(folder, "its state is no state")
+        raise _damaged(folder, "its state is not a dictionary")
     return state
 
 
 def tensor(folder: Path, name: str) -> Tensor | None:
-    """One of a checkpoint's tensors, or None; checksums are not compared."""
+    """One tensor of a checkpoint, or None, without comparing checksums."""
     try:
         with safe_open(regular.check(folder / "tensors.safetensors"), "pt") as tensors:
             found: Tensor | None = tensors.get_tensor(name) if name in tensors.keys() else None  # noqa: SIM118
@@ -157,7 +175,7 @@ def tensor(folder: Path, name: str) -> Tensor | None:
 
 
 def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Of a checkpoint's tensors, by name, from the file's header alone."""
+    """The shapes of a checkpoint's tensors, from the header of the file."""
     try:
         with safe_open(regular.check(folder / "tensors.safetensors"), "pt") as tensors:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
@@ -166,28 +184,30 @@ def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def path(run: Path, update: int) -> Path:
+    """The checkpoint of a run at an update."""
     return run / "checkpoints" / f"{update:09d}"
 
 
 def updates(run: Path) -> list[int]:
-    """The updates at which this run has checkpoints, in order."""
+    """The updates at which a run has checkpoints, in order."""
     names = [entry.name for entry in (run / "checkpoints").glob("*")]
     return sorted(int(name) for name in names if _NAME.fullmatch(name))
 
 
-def choose(run: Path, wanted: int | None) -> int | None:
-    """The update of the checkpoint that is wanted, or of the newest; None where there is none yet."""
+def choose(run: Path, update: int | None) -> int | None:
+    """The update of the requested checkpoint, or of the newest; None if there is none yet."""
     available = updates(run)
-    if wanted is not None and wanted not in available:
-        there = f"there are {', '.join(map(str, available))}" if available else "there is none yet"
-        raise BadInput(f"{run} has no checkpoint at update {wanted}; {there}")
-    return wanted if wanted is not None else max(available, default=None)
+    if update is not None and update not in available:
+        known = f"there are {', '.join(map(str, available))}" if available else "there is none yet"
+        raise BadInput(f"{run} has no checkpoint at update {update}; {known}")
+    return update if update is not None else max(available, default=None)
 
 
-def newest_sound(run: Path, check: Callable[[Path], object], say: Callable[[str], None]) -> int | None:
-    """The update of the newest checkpoint that `check` does not call damaged; None where there is none at all.
+def newest_sound(run: Path, check: Callable[[Path], object], show: Callable[[str], None]) -> int | None:
+    """The update of the newest checkpoint for which `check` does not raise Damaged; None if there is no checkpoint.
 
-    Damaged ones newer than that are set aside, and `say` is told. If all are damaged, they stay and it is a BadInput.
+    Damaged ones after it are set aside, and `show` is called with a line about each. If all are damaged, they stay, and
+    it is a BadInput.
     """
     damaged: dict[int, Damaged] = {}
     for update in reversed(updates(run)):
@@ -197,24 +217,24 @@ def newest_sound(run: Path, check: Callable[[Path], object], say: Callable[[str]
             damaged[update] = error
             continue
         for bad, found in damaged.items():
-            say(
+            show(
                 f"{found.what}; it is kept as {set_aside(path(run, bad), 'damaged').name}, and {update} is used instead"
             )
         return update
     for found in damaged.values():
-        raise BadInput(f"{found.what}, and there is no sound one before it; begin again in another folder") from found
+        raise BadInput(f"{found.what}, and no checkpoint before it is intact; start again in another folder") from found
     return None
 
 
 def abandon(run: Path, *, after: int) -> None:
-    """Sets aside the checkpoints beyond an update from which the run continues; nothing is deleted."""
+    """Sets aside the checkpoints after the update from which the run continues; nothing is deleted."""
     for update in updates(run):
         if update > after:
             set_aside(path(run, update), "abandoned")
 
 
 def set_aside(folder: Path, why: str) -> Path:
-    """Renames a checkpoint so that it no longer counts as one: 000000004.damaged, or .damaged-2 if that is taken."""
+    """Renames a checkpoint so that it is not found any more: 000000004.damaged, or .damaged-2 if that exists."""
     names = (folder.with_name(f"{folder.name}.{why}{'' if i == 1 else f'-{i}'}") for i in range(1, 1_000_000))
     aside = next(name for name in names if not name.exists())
     folder.rename(aside)
@@ -222,6 +242,7 @@ def set_aside(folder: Path, why: str) -> Path:
 
 
 def prune(run: Path, *, keep: int, keep_every: int | None) -> None:
+    """Removes all checkpoints but the newest `keep` and those at multiples of `keep_every`."""
     for update in updates(run)[:-keep]:
         if keep_every is None or update % keep_every:
             discard(path(run, update))
@@ -229,7 +250,7 @@ def prune(run: Path, *, keep: int, keep_every: int | None) -> None:
 
 def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor):
-        # Own, contiguous memory: safetensors refuses views that share it.
+        # A contiguous copy: safetensors refuses views that share memory.
         tensors[name] = value.detach().cpu().contiguous().clone()
         return _TENSOR + name
     if isinstance(value, dict):
@@ -240,7 +261,7 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _unpack(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
-    """The inverse of `_pack`, which takes each tensor from `tensors`, under its own name only."""
+    """The inverse of `_pack`. It removes each tensor from `tensors`, which must be there under its own name."""
     if isinstance(value, str) and value.startswith(_TENSOR):
         if value.removeprefix(_TENSOR) != name or name not in tensors:
             raise ValueError(f"its tensor {name} is missing")
@@ -258,7 +279,7 @@ def _digest(file: Path) -> str:
 
 
 def _own_digest(manifest: dict[str, Any]) -> str:
-    """Of a manifest without this digest."""
+    """The checksum of a manifest that has none yet."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What was saved, compared with what it should be like, before any of it is used."""
+"""Checks of saved values, before any of them is used."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,11 +10,11 @@ from torch import Tensor
 from ebmlife.errors import BadInput
 
 T = TypeVar("T")
-_WHOLE = (torch.int64, torch.int32)  # counts: of walks, of batches, of averages
+_COUNTS = (torch.int64, torch.int32)  # dtypes of counts: of walks, batches, averages
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """All that a tree of dictionaries and lists holds, with names as a checkpoint has them: 'trainer/ebm/net/bias'."""
+    """All values in nested dictionaries and lists, with names as in a checkpoint: 'trainer/ebm/net/bias'."""
     if isinstance(value, dict | list | tuple):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
@@ -24,7 +24,7 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def not_finite(state: Any) -> str | None:
-    """Says which tensor or number is the first that is not finite; None where all are."""
+    """Describes the first tensor or number that is not finite; None if all are."""
     for name, value in leaves(state):
         if isinstance(value, Tensor) and value.is_floating_point() and not value.isfinite().all():
             bad = int((~value.isfinite()).sum())
@@ -35,15 +35,15 @@ def not_finite(state: Any) -> str | None:
 
 
 def negative(state: Any) -> str | None:
-    """Says which tensor is the first of whole numbers, counts all of them, that has one below zero."""
-    counts = ((name, value) for name, value in leaves(state) if isinstance(value, Tensor) and value.dtype in _WHOLE)
+    """Describes the first tensor of integers with a value below zero; None if there is none. All of them are counts."""
+    counts = ((name, value) for name, value in leaves(state) if isinstance(value, Tensor) and value.dtype in _COUNTS)
     return next((f"{name} has counts below zero" for name, value in counts if bool((value < 0).any())), None)
 
 
 def mismatch(found: Any, like: Any, name: str = "") -> str | None:
-    """Says how a state first differs in form from one that is right: keys, types, dtypes, shapes.
+    """Describes the first difference of a state from a correct one in keys, types, dtypes or shapes; None if none.
 
-    An empty dictionary in `like` stands for anything.
+    An empty dictionary in `like` matches any dictionary.
     """
     what = name or "the state"
     if isinstance(like, Tensor):
@@ -56,19 +56,19 @@ def mismatch(found: Any, like: Any, name: str = "") -> str | None:
                 return f"{_joined(name, key)} is missing"
         for key in found if like else ():
             if key not in like:
-                return f"{_joined(name, key)} is not known"
+                return f"{_joined(name, key)} is unknown"
         pairs = [(found[key], like[key], _joined(name, key)) for key in like]
     elif isinstance(like, list | tuple):
         if not isinstance(found, list | tuple) or len(found) != len(like):
             return f"{what} is {_kind(found)}, not {_kind(like)}"
-        pairs = [(item, wanted, _joined(name, i)) for i, (item, wanted) in enumerate(zip(found, like, strict=True))]
+        pairs = [(item, right, _joined(name, i)) for i, (item, right) in enumerate(zip(found, like, strict=True))]
     else:
         return None if _same_kind(found, like) else f"{what} is {_kind(found)}, not {_kind(like)}"
-    return next((said for pair in pairs if (said := mismatch(*pair)) is not None), None)
+    return next((first for pair in pairs if (first := mismatch(*pair)) is not None), None)
 
 
 def part(state: Any, *names: str) -> dict[str, Any]:
-    """A dictionary inside a state, by the names that lead to it."""
+    """A dictionary inside a state, by the names of the dictionaries that contain it."""
     for depth, name in enumerate(names, 1):
         if not isinstance(state, dict) or not isinstance(state.get(name), dict):
             raise BadInput(f"the checkpoint has no {'/'.join(names[:depth])}")
@@ -78,12 +78,12 @@ def part(state: Any, *names: str) -> dict[str, Any]:
 
 
 def restored(what: str, load: Callable[[], T]) -> T:
-    """What `load` makes of saved values, which may be anything; BadInput, naming `what`, where it cannot."""
+    """The result of `load`, which reads values that may be anything; BadInput, naming `what`, if it fails."""
     try:
         return load()
     except (BadInput, KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        said = f"there is no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise BadInput(f"{what} cannot be used: {said}") from error
+        reason = f"there is no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise BadInput(f"{what} cannot be used: {reason}") from error
 
 
 def _tensor_mismatch(found: Any, like: Tensor, what: str) -> str | None:
@@ -103,7 +103,7 @@ def _same_kind(found: Any, like: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """Of a value, as an error says it."""
+    """A value as errors describe it."""
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, dict | list | tuple):

@@ -1,7 +1,7 @@
-"""Ctrl-C on the command line: the command ends with code 130 and prints no traceback, whenever it comes.
+"""Ctrl-C on the command line: at any moment the command ends with code 130 and prints no traceback.
 
-This module is imported before all others: loading PyTorch takes seconds, in which there is nothing to tidy up, and the
-signal may simply end the process. Only `ebmlife` itself is concerned, no program that imports the package.
+This module is imported before all others. Loading PyTorch takes seconds, during which there is nothing to clean up, so
+the signal may end the process at once. Programs that import the package are not affected.
 """
 
 import functools
@@ -22,11 +22,11 @@ def _is_command() -> bool:
 
 
 _COMMAND = _is_command()
-_received = False  # a Ctrl-C that was raised as KeyboardInterrupt
+_received = False  # whether a Ctrl-C was raised as KeyboardInterrupt
 
 
 def handled(main: Main) -> Callable[..., int]:
-    """The command; when it fails or is interrupted, it leaves nothing unfinished behind."""
+    """Wraps the command so that it leaves no unfinished files when it fails or is interrupted."""
 
     @functools.wraps(main)
     def command(arguments: Sequence[str] | None = None) -> int:
@@ -40,12 +40,12 @@ def handled(main: Main) -> Callable[..., int]:
                 raise
             print("ebmlife: interrupted", file=sys.stderr, flush=True)
             code = 130
-        _set(signal.SIG_IGN)  # once is enough
+        _set(signal.SIG_IGN)  # a second Ctrl-C must not interrupt the cleanup
         if code:
-            from ebmlife.storage import leftovers  # not before: an interrupt may come at the very first line
+            from ebmlife.storage import leftovers  # not earlier: an interrupt may come at the first line
 
             leftovers.clear()
-        _set(signal.SIG_DFL)  # what is left is the interpreter's own end
+        _set(signal.SIG_DFL)  # only the interpreter's shutdown is left
         return code
 
     return command

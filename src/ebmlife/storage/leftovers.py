@@ -1,4 +1,4 @@
-"""What a command that fails must not leave behind: files it was still writing, and empty folders it made for them."""
+"""What a failed command must not leave: unfinished files, and the empty folders that it created for them."""
 
 import shutil
 from contextlib import suppress
@@ -9,21 +9,21 @@ _folders: list[Path] = []  # the outer ones first
 
 
 def begin(unfinished: Path) -> None:
-    """A file or a folder is about to be written, in a folder that is made where there is none."""
+    """Registers a file or folder that is about to be written, and creates its parent."""
     parents = unfinished.parent
-    missing = [place for place in (parents, *parents.parents) if not place.exists()]
+    missing = [folder for folder in (parents, *parents.parents) if not folder.exists()]
     _unfinished.add(unfinished)
     _folders.extend(reversed(missing))
     parents.mkdir(parents=True, exist_ok=True)
 
 
 def end(unfinished: Path) -> None:
-    """It was finished or removed."""
+    """Forgets a file or folder that is finished or removed."""
     _unfinished.discard(unfinished)
 
 
 def clear() -> None:
-    """Removes what is unfinished, and those of the folders that are empty. For the end of a process that failed."""
+    """Removes unfinished files and empty created folders, at the end of a process that failed."""
     for path in _unfinished:
         shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):

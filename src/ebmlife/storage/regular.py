@@ -1,4 +1,4 @@
-"""Reads regular files only: opening a FIFO waits for its writer, and a device may never end."""
+"""Reads regular files only: opening a FIFO waits for its writer, and a device may be endless."""
 
 import os
 import stat
@@ -9,15 +9,15 @@ from ebmlife.errors import BadInput
 
 
 def check(path: Path) -> Path:
-    """The path, for a library that opens it by itself; BadInput if something else than a regular file is there."""
+    """The path, if it is a regular file; else BadInput. For libraries that open files themselves."""
     _refuse_odd(path, path.stat())
     return path
 
 
 def opened(path: Path) -> BufferedReader:
-    """The file, to read from; links are followed."""
+    """Opens a file for reading; links are followed."""
     check(path)
-    # O_NONBLOCK: the path may name something else by now.
+    # O_NONBLOCK: the path may have become a FIFO since the check.
     stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     try:
         _refuse_odd(path, os.fstat(stream.fileno()))
@@ -28,7 +28,7 @@ def opened(path: Path) -> BufferedReader:
 
 
 def read(path: Path, *, most: int | None = None) -> bytes:
-    """The contents of a file, of at most so many bytes."""
+    """The content of a file; BadInput if it is longer than `most` bytes."""
     with opened(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if most is not None and size > most:
@@ -42,5 +42,5 @@ def _refuse_odd(path: Path, about: os.stat_result) -> None:
 
 
 def _kind(mode: int) -> str:
-    kinds = {stat.S_ISDIR: "folder", stat.S_ISFIFO: "FIFO", stat.S_ISSOCK: "socket"}
-    return next((name for is_kind, name in kinds.items() if is_kind(mode)), "device")
+    names = {stat.S_ISDIR: "folder", stat.S_ISFIFO: "FIFO", stat.S_ISSOCK: "socket"}
+    return next((name for matches, name in names.items() if matches(mode)), "device")

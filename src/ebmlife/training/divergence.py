@@ -45,19 +45,24 @@ class Divergence:
         """
         for name, value in (("data", of_data), ("samples", of_samples)):
             if not abs(value) < float("inf"):  # NaN compares false
-                raise Diverged(f"the energy of the {name} is {value} at update {update}")
-        size, summary = abs(difference), f"the energy difference is {difference:.3g} at update {update}"
+                raise Diverged(f"the energy of the {name} is {value} at update {update}", since=self._since(update))
+        size, said = abs(difference), f"the energy difference is {difference:.3g} at update {update}"
         if self.limit is not None and size > self.limit:
-            raise Diverged(f"{summary}, beyond {self.limit:.3g} (--explosion)")
+            raise Diverged(f"{said}, beyond {self.limit:.3g} (--explosion)", since=self._since(update))
         far = self._seen >= WINDOW and size > FAR * self._normal and gradient > PULL * self.balance
         self._far = self._far + 1 if far else 0
         if self._far >= PATIENCE:
             since = update - PATIENCE + 1
             raise Diverged(
-                f"{summary} and has been beyond {FAR:g} times its normal size since update {since}; "
-                f"normal for this run is {self._normal:.3g}"
+                f"{said} and has been beyond {FAR:g} times its normal size since update {since}; "
+                f"normal for this run is {self._normal:.3g}",
+                since=since,
             )
         self._remember(size)
+
+    def _since(self, update: int) -> int | None:
+        """The first of the updates just before this one that were far from normal; None if there are none."""
+        return update - self._far if self._far else None
 
     def _remember(self, size: float) -> None:
         self._recent[self._seen % WINDOW] = size

@@ -1,6 +1,7 @@
-"""Models that come with the package: `zoo:NAME` is taken wherever the folder of a run is.
+"""Models in the package: `zoo:NAME` can be used wherever the folder of a run is expected.
 
-Each is a folder here with a recipe and averaged weights, made by `python results/release.py RUN`: nothing to resume.
+Each is a folder here with a recipe and averaged weights, written by `python results/release.py RUN`. None can be
+resumed.
 """
 
 from pathlib import Path
@@ -12,12 +13,13 @@ _HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
+    """The names of all models, without 'zoo:'."""
     return sorted(entry.parent.name for entry in _HERE.glob("*/recipe.json"))
 
 
 def folder(name: str) -> Path:
-    """Of 'zoo:NAME'."""
-    wanted = name.removeprefix(PREFIX)
-    if wanted not in names():
-        raise BadInput(f"there is no {PREFIX}{wanted}{nearest(wanted, names())}")
-    return _HERE / wanted
+    """The folder of 'zoo:NAME'."""
+    model = name.removeprefix(PREFIX)
+    if model not in names():
+        raise BadInput(f"there is no {PREFIX}{model}{nearest(model, names())}")
+    return _HERE / model
