@@ -232,6 +232,6 @@ def test_a_batch_must_be_divisible() -> None:
 
 def test_a_missing_shard_stops_the_checkpoint(tmp_path: Path) -> None:
     """Ranks on machines that do not see the same folder."""
-    with pytest.raises(BadInput, match="need a folder for it that all of them see"):
+    with pytest.raises(BadInput, match="a folder that all machines share"):
         checkpoint.save(tmp_path / "checkpoints" / "000000001", {}, about={}, ranks=2)
     assert checkpoint.updates(tmp_path) == []

@@ -315,7 +315,7 @@ def test_an_exam_says_what_it_was_compared_with(made: Path, tmp_path: Path, caps
     kept = json.loads((tmp_path / "b" / "life-cycle.json").read_text())
     assert kept["settings"]["evaluated_on"] == asked[1]["evaluated_on"]
     line = fails(capsys, "exam", made / "part", *exam, "--out", tmp_path / "a", "--split", "test")
-    assert "(split: train -> test)" in line
+    assert "split: train -> test" in line
     file = tmp_path / "a" / "exam.json"  # of before
     file.write_text(
         json.dumps({k: v for k, v in asked[0].items() if k not in ("split", "fingerprint", "evaluated_on")})

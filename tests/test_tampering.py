@@ -65,7 +65,7 @@ def assert_refused_or_alike(
 @pytest.mark.parametrize("changes", [{}, LONGRUN, {"optimizer__kind": "sgd"}], ids=["hybrid", "longrun", "sgd"])
 def test_a_tampered_run(changes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run.begin(small_digits(updates="2", **changes), tmp_path / "run", console=QUIET)
-    monkeypatch.setattr(run, "_watchers", lambda *_: [])  # boards and pictures take longer than the rest
+    monkeypatch.setattr(run, "watchers", lambda *_: [])  # boards and pictures take longer than the rest
     monkeypatch.setattr(logging.Pictures, "draw", lambda *_: None)
 
     def use(folder: Path) -> dict[str, Tensor]:
