@@ -10,10 +10,29 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from ebmlife.sampling.native.steps import Convolution, Unsupported
+from ebmlife.sampling.native.steps import (
+    RELU,
+    SILU,
+    SOFT_LEAKY_RELU,
+    Activation,
+    Convolution,
+    Unsupported,
+    leaky_relu,
+    soft_leaky_relu,
+    softplus,
+)
 from ebmlife.sampling.native.taps import Taps, averaging, of_convolution
 
-RELU = (F.relu, torch.relu, nn.ReLU)
+ACTIVATIONS = {
+    function: name
+    for name, functions in {
+        "relu": (F.relu, torch.relu, nn.ReLU),
+        "leaky_relu": (F.leaky_relu, nn.LeakyReLU),
+        "silu": (F.silu, nn.SiLU),
+        "softplus": (F.softplus, nn.Softplus),
+    }.items()
+    for function in functions
+}
 ADD = (operator.add, torch.add)  # in-place operations are left to autograd: other readers would see their result
 CONV = (F.conv2d, torch.conv2d, nn.Conv2d)
 POOL = (F.avg_pool2d, nn.AvgPool2d)
@@ -37,6 +56,7 @@ class Layers:
 
     def __init__(self, net: nn.Module, nodes: list[fx.Node], shapes: dict[fx.Node, tuple[int, ...]]) -> None:
         self.net, self.nodes, self.shapes = net, nodes, shapes
+        self._known: dict[Any, Any] = {}
         self.of_x = self._depending_on_x()
 
     def _depending_on_x(self) -> set[fx.Node]:
@@ -54,6 +74,12 @@ class Layers:
         """Whether its value is its input's; layouts are the program's own."""
         return self.is_a(node, (nn.Identity,)) or (node.op, node.target) == ("call_method", "contiguous")
 
+    def same(self, node: fx.Node) -> fx.Node:
+        """The node whose value it has."""
+        while self.is_same(node):
+            node = node.all_input_nodes[0]
+        return node
+
     def is_a(self, node: fx.Node, functions: tuple[Any, ...]) -> bool:
         what = self.does(node)
         return what in functions if node.op == "call_function" else type(what) in functions
@@ -67,8 +93,8 @@ class Layers:
     def pixels(self, node: fx.Node) -> int:
         return math.prod(self.sides(node))
 
-    def head(self) -> tuple[fx.Node, Callable[[], Tensor]]:
-        """E = linear(mean over pixels of features): the features and the linear weights (1, C)."""
+    def head(self) -> tuple[fx.Node, nn.Linear]:
+        """E = linear(mean over pixels of features): the features and the linear layer."""
         node = self.nodes[-1].all_input_nodes[0]
         while node.op == "call_method" and node.target in ("squeeze", "flatten", "view"):
             node = node.all_input_nodes[0]
@@ -79,11 +105,27 @@ class Layers:
         dims: Any = mean.args[1] if len(mean.args) > 1 else mean.kwargs.get("dim")
         if mean.op != "call_method" or mean.target != "mean" or tuple(dims or ()) not in ((2, 3), (-2, -1)):
             raise Unsupported("no mean over pixels before the linear layer")
-        return mean.all_input_nodes[0], lambda: linear.weight
+        return mean.all_input_nodes[0], linear
 
-    def refuse_in_place(self, relu: fx.Node) -> None:
-        if getattr(self.does(relu), "inplace", False) or len(relu.args) > 1 or relu.kwargs.get("inplace", False):
-            raise Unsupported("a relu in place")
+    def activation(self, node: fx.Node) -> Activation | None:
+        """What a node applies to each value, or None where it does something else."""
+        function = self.does(node)
+        if node.op == "call_function" and function in SOFT_LEAKY_RELU:
+            _, alpha, epsilon = node.args
+            if not isinstance(alpha, float) or not isinstance(epsilon, float):
+                raise Unsupported("a soft leaky ReLU whose shape is computed")
+            return soft_leaky_relu(alpha, epsilon)
+        name = ACTIVATIONS.get(function if node.op == "call_function" else type(function))
+        if name is None or node.op not in ("call_function", "call_module"):
+            return None
+        options = _options(function, node)
+        if options.pop("inplace", False):
+            raise Unsupported("an activation in place")
+        if name == "leaky_relu":
+            return leaky_relu(float(options.get("negative_slope", 0.01)))
+        if name == "softplus":
+            return softplus(float(options.get("beta", 1.0)))
+        return SILU if name == "silu" else RELU
 
     def terms(self, node: fx.Node) -> tuple[fx.Node, fx.Node]:
         terms = [term for term in node.args if isinstance(term, fx.Node) and term in self.of_x]
@@ -130,10 +172,19 @@ class Layers:
             source,
             of_convolution((size[2], size[3]), (height, width), stride, padding),
             height * width,
-            lambda: self._constant(kernel).flatten(2),
+            lambda: self.once(kernel).flatten(2),
             None if bias is None else lambda: self._constant(bias),
             Convolution((size[2], size[3]), (height, width), stride, padding, backward=False),
         )
+
+    def once(self, kernel: Any) -> Any:
+        """The value of `_constant`, computed once until `forget`: the backward pass reads the same kernel."""
+        if kernel not in self._known:
+            self._known[kernel] = self._constant(kernel)
+        return self._known[kernel]
+
+    def forget(self) -> None:
+        self._known.clear()
 
     def _constant(self, value: Any) -> Any:
         """What a node that does not depend on x comes to with the weights of now."""
@@ -161,6 +212,16 @@ class _Attribute:
 
     module: nn.Module
     name: str
+
+
+def _options(function: Any, node: fx.Node) -> dict[str, Any]:
+    """The options of an activation, from its module or from the arguments after its input."""
+    if node.op == "call_module":
+        return {
+            name: getattr(function, name) for name in ("inplace", "negative_slope", "beta") if hasattr(function, name)
+        }
+    order = {F.leaky_relu: ("negative_slope", "inplace"), F.softplus: ("beta", "threshold")}.get(function, ("inplace",))
+    return dict(zip(order, node.args[1:], strict=False)) | dict(node.kwargs)
 
 
 def _single(option: Any) -> int:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from ebmlife.errors import BadInput
@@ -15,34 +16,38 @@ from ebmlife.sampling.native.trust import Untrusted
 from ebmlife.storage.atomic import cache_folder
 
 _SOURCE = Path(__file__).with_name("program.c")
-_FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-Wno-psabi")
+_FLAGS = ("-O3", "-ffp-contract=off", "-shared", "-fPIC", "-Wno-psabi")
 _LONGEST = 100  # seconds that a compiler may take; it needs 2
 _FAILURES = (Untrusted, BadInput, OSError, subprocess.SubprocessError)
 _said: list[str] = []
+_ahead: set[bool] = set()
 
 
 class Operation(ctypes.Structure):
     """As `operation` in program.c, where each field is explained."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("kind", "source", "target", "other", "mask", "rectify")),
+        *((name, ctypes.c_int64) for name in ("kind", "source", "target", "other", "gate", "gating", "activation")),
+        *((name, ctypes.c_int64) for name in ("derivative", "source_pairs", "target_pairs")),
         *((name, ctypes.c_int64) for name in ("pixels", "inputs", "outputs")),
-        *((name, ctypes.c_void_p) for name in ("first_tap", "tap_pixel", "tap_value", "weights", "bias")),
+        *((name, ctypes.c_void_p) for name in ("first_tap", "tap_pixel", "tap_value", "weights", "bias", "tiles")),
         *((name, ctypes.c_int64) for name in ("kernel", "band")),
+        *((name, ctypes.c_double) for name in ("parameter", "epsilon")),
     )
 
 
 @functools.cache
-def library(images: int = 16) -> ctypes.CDLL | None:
-    """The library for blocks of so many images, or None where there is no compiler (or EBMLIFE_NATIVE=0).
+def library(images: int = 16, pairs: bool = False, processor: str = "native") -> ctypes.CDLL | None:
+    """The library for blocks of so many images, in float32 or in `pairs` of bfloat16.
 
-    It is loaded from the cache only if no other user could have put it there. Where the cache cannot be used, one line
-    says so, and the library is built for this process alone.
+    `processor` is the compiler's name for a kind of processor. None where there is no compiler, or with
+    EBMLIFE_NATIVE=0. It is loaded from the cache only if no other user could have put it there. Where the cache cannot
+    be used, one line says so, and the library is built for this process.
     """
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None or os.environ.get("EBMLIFE_NATIVE") == "0":
         return None
-    flags = (*_FLAGS, f"-DIMAGES={images}")
+    flags = (*_FLAGS, f"-march={processor}", f"-DIMAGES={images}", f"-DPAIRS={int(pairs)}")
     build = functools.partial(_compile, compiler, flags)
     try:
         name = _name(compiler, flags)
@@ -59,6 +64,13 @@ def library(images: int = 16) -> ctypes.CDLL | None:
     return loaded
 
 
+def build_ahead(*, pairs: bool) -> None:
+    """Builds the library in the background, if it is not in the cache yet, so that the first step need not wait."""
+    if pairs not in _ahead:
+        _ahead.add(pairs)
+        threading.Thread(target=library, args=(16, pairs, "native")).start()
+
+
 def _cached(name: str, build: cache.Build) -> ctypes.CDLL:
     folder = cache_folder() / "native"
     try:
@@ -71,8 +83,9 @@ def _loaded(file: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(file))
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     try:
-        loaded.run.argtypes = [ctypes.POINTER(Operation), count, pointer, *[count] * 4, pointer, pointer, count, count]
-        loaded.run.restype, loaded.tile_size.argtypes = None, []
+        loaded.run.argtypes = [ctypes.POINTER(Operation), count, pointer, *[count] * 5, *[pointer] * 3, count, count]
+        loaded.run.restype, loaded.tile_sizes.argtypes = None, []
+        loaded.tile_sizes.restype = ctypes.POINTER(ctypes.c_int32)
     except AttributeError as error:
         raise OSError(str(error)) from error
     return loaded

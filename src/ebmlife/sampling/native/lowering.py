@@ -9,10 +9,12 @@ from typing import Any
 
 from torch import fx, nn
 
-from ebmlife.sampling.native.layers import ADD, CONV, POOL, RELU, Layers
-from ebmlife.sampling.native.steps import Kind, Step, Steps, Unsupported
+from ebmlife.sampling.native.layers import ADD, CONV, POOL, Layers
+from ebmlife.sampling.native.steps import Activation, Gate, Map, Op, Step, Steps, Unsupported
 from ebmlife.sampling.native.taps import backward
 from ebmlife.sampling.native.tracing import traced
+
+_ENERGY = "energy"
 
 
 def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
@@ -33,21 +35,29 @@ class _Lowering:
         self.steps: list[Step] = []
         self.map: dict[fx.Node, str] = {}  # the feature map that holds a node's value
         self.grad: dict[fx.Node, str] = {}  # the map that holds the gradient with respect to it, as far as known
-        self.sizes: dict[str, int] = {}
+        self.gate: dict[fx.Node, Gate] = {}  # of an activation, for its backward pass
+        self.maps: dict[str, Map] = {}
 
     def run(self) -> Steps:
-        features, head = self.layers.head()
+        features, linear = self.layers.head()
         last = self.layers.nodes.index(features)
         body = [node for node in self.layers.nodes[: last + 1] if node in self.layers.of_x]
         for node in body:
             self._forward(node)
-        weight, pixels = head, self.layers.pixels(features)
-        self._send(features, Kind.FILL, source=None, weight=lambda: weight().flatten() / pixels)
+        pixels = self.layers.pixels(features)
+        head: dict[str, Any] = {"weight": lambda: linear.weight.flatten() / pixels}
+        self._reduce(features, pixels, bias=None if linear.bias is None else lambda: linear.bias, **head)
+        self._send(features, Op.FILL, source=None, **head)
         for node in reversed(body):
             if node in self.grad:
                 self._backward(node)
         x = body[0]
-        return Steps(self.steps, self.map[x], self.grad[x], self.sizes)
+        return Steps(self.steps, self.map[x], self.grad[x], _ENERGY, self.maps, self.layers.forget)
+
+    def _reduce(self, features: fx.Node, pixels: int, **details: Any) -> None:
+        self.maps[_ENERGY] = Map(1, 1, exact=True)
+        channels = self.layers.shapes[features][1]
+        self.steps.append(Step(Op.REDUCE, self.map[features], _ENERGY, pixels, channels, 1, **details))
 
     # Values
 
@@ -58,22 +68,20 @@ class _Lowering:
             self._place(node)
         elif self.layers.is_same(node):
             self.map[node] = self.map[node.all_input_nodes[0]]
-        elif self.layers.is_a(node, RELU):
-            (source,) = node.all_input_nodes
-            self.layers.refuse_in_place(node)
-            self._emit(Kind.PASS, source, node, mask=self.map[source])
+        elif (activation := self.layers.activation(node)) is not None:
+            self._emit(Op.PASS, node.all_input_nodes[0], node, **self._activated(node, activation))
         elif self.layers.is_a(node, ADD):
             one, other = self.layers.terms(node)
-            self._emit(Kind.PASS, one, node, other=self.map[other])
+            self._emit(Op.PASS, one, node, other=self.map[other])
         elif self.layers.is_a(node, POOL):
-            self._emit(Kind.MIX, node.all_input_nodes[0], node, taps=self.layers.pool(node))
+            self._emit(Op.MIX, node.all_input_nodes[0], node, taps=self.layers.pool(node))
         elif self.layers.is_a(node, CONV):
             self._convolve(node)
         else:
             raise Unsupported(f"{node.op} {node.target}")
 
     def _convolve(self, node: fx.Node) -> None:
-        """With what follows it alone, where that is a relu, or an addition of something that is already there."""
+        """With what alone follows it, if that is an activation, or an addition of something that is already there."""
         conv, users = self.layers.convolution(node), self.layers.readers(node)
         following = users[0] if len(users) == 1 else None
         details = {
@@ -83,27 +91,38 @@ class _Lowering:
             "bias": conv.bias,
             "convolution": conv.what,
         }
-        if following and self.layers.is_a(following, RELU):
-            self.layers.refuse_in_place(following)
+        activation = self.layers.activation(following) if following else None
+        if following and activation is not None:
             self.map[node] = self._place(following)
-            self._emit(Kind.CONVOLVE, conv.source, following, rectify=True, **details)
+            self._emit(Op.CONVOLVE, conv.source, following, **self._activated(following, activation), **details)
         elif following and self.layers.is_a(following, ADD):
-            ready = [self.map[term] for term in self.layers.terms(following) if term is not node and term in self.map]
+            terms = [self.layers.same(term) for term in self.layers.terms(following)]
+            ready = [self.map[term] for term in terms if term is not node and term in self.map]
             if ready:
                 self.map[node] = self._place(following)
-                self._emit(Kind.CONVOLVE, conv.source, following, other=ready[0], **details)
+                self._emit(Op.CONVOLVE, conv.source, following, other=ready[0], **details)
             else:
-                self._emit(Kind.CONVOLVE, conv.source, node, **details)
+                self._emit(Op.CONVOLVE, conv.source, node, **details)
         else:
-            self._emit(Kind.CONVOLVE, conv.source, node, **details)
+            self._emit(Op.CONVOLVE, conv.source, node, **details)
 
     def _place(self, node: fx.Node) -> str:
         if node not in self.map:
             self.map[node] = node.name
-            self.sizes[node.name] = self.layers.shapes[node][1] * self.layers.pixels(node)
+            self.maps[node.name] = Map(self.layers.pixels(node), self.layers.shapes[node][1])
         return self.map[node]
 
-    def _emit(self, kind: Kind, source: fx.Node, node: fx.Node, **details: Any) -> None:
+    def _activated(self, node: fx.Node, activation: Activation) -> dict[str, Any]:
+        """Details of the step that computes an activation; its backward pass finds the gate."""
+        kept = self._place(node)
+        details: dict[str, Any] = {"activation": activation}
+        if activation.keeps_derivative:
+            kept = details["derivative"] = f"derivative of {node.name}"
+            self.maps[kept] = self.maps[node.name]
+        self.gate[node] = Gate(kept, activation)
+        return details
+
+    def _emit(self, kind: Op, source: fx.Node, node: fx.Node, **details: Any) -> None:
         inputs, outputs = self.layers.shapes[source][1], self.layers.shapes[node][1]
         self.steps.append(
             Step(kind, self.map[source], self._place(node), self.layers.pixels(node), inputs, outputs, **details)
@@ -120,18 +139,18 @@ class _Lowering:
         elif self.layers.is_a(node, ADD):
             for term in self.layers.terms(node):
                 self._alias(term, grad)
-        elif self.layers.is_a(node, RELU):
-            self._send(node.all_input_nodes[0], Kind.PASS, source=node, mask=self.map[node])
+        elif node in self.gate:
+            self._send(node.all_input_nodes[0], Op.PASS, source=node, gate=self.gate[node])
         elif self.layers.is_a(node, POOL):
             source = node.all_input_nodes[0]
             taps = backward(self.layers.pool(node), self.layers.pixels(source))
-            self._send(source, Kind.MIX, source=node, taps=taps)
+            self._send(source, Op.MIX, source=node, taps=taps)
         else:
             conv = self.layers.convolution(node)
             weight, pixels = conv.weight, self.layers.pixels(conv.source)
             self._send(
                 conv.source,
-                Kind.CONVOLVE,
+                Op.CONVOLVE,
                 source=node,
                 taps=backward(conv.taps, pixels),
                 places=conv.places,
@@ -141,22 +160,23 @@ class _Lowering:
 
     def _alias(self, node: fx.Node, grad: str) -> None:
         """The gradient of a sum is that of each term: nothing to compute, unless something is there already."""
-        if node not in self.grad:
+        if node not in self.grad and (self.layers.same(node).op != "placeholder" or self.maps[grad].exact):
             self.grad[node] = grad
         else:
-            self._append_gradient(node, Kind.PASS, grad, self.layers.shapes[node][1])
+            self._append_gradient(node, Op.PASS, grad, self.layers.shapes[node][1])
 
-    def _send(self, node: fx.Node, kind: Kind, *, source: fx.Node | None, **details: Any) -> None:
-        """A contribution to the gradient with respect to `node`; straight through a relu that nothing else reads."""
-        mask = details.pop("mask", None)
-        if self.layers.is_a(node, RELU) and len(self.layers.readers(node)) == 1 and mask is None:
-            mask, node = self.map[node], node.all_input_nodes[0]
+    def _send(self, node: fx.Node, kind: Op, *, source: fx.Node | None, **details: Any) -> None:
+        """A contribution to the gradient with respect to `node`; straight through an activation that nothing else
+        reads."""
+        gate = details.pop("gate", None)
+        if node in self.gate and len(self.layers.readers(node)) == 1 and gate is None:
+            gate, node = self.gate[node], node.all_input_nodes[0]
         inputs = self.layers.shapes[source][1] if source else 0
-        self._append_gradient(node, kind, self.grad[source] if source else "", inputs, mask=mask, **details)
+        self._append_gradient(node, kind, self.grad[source] if source else "", inputs, gate=gate, **details)
 
-    def _append_gradient(self, node: fx.Node, kind: Kind, source: str, inputs: int, **details: Any) -> None:
-        name = f"slope {len(self.steps)} of {node.name}"
+    def _append_gradient(self, node: fx.Node, kind: Op, source: str, inputs: int, **details: Any) -> None:
+        name = f"gradient {len(self.steps)} of {node.name}"
         outputs, pixels = self.layers.shapes[node][1], self.layers.pixels(node)
-        self.sizes[name] = outputs * pixels
+        self.maps[name] = Map(pixels, outputs, exact=self.layers.same(node).op == "placeholder")
         self.steps.append(Step(kind, source, name, pixels, inputs, outputs, other=self.grad.get(node), **details))
         self.grad[node] = name

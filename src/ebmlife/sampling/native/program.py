@@ -2,17 +2,20 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby, takewhile
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ebmlife.sampling.native.library import Operation, library
 from ebmlife.sampling.native.lowering import lower
-from ebmlife.sampling.native.steps import Step, Unsupported
+from ebmlife.sampling.native.steps import Op, Step, Unsupported
 from ebmlife.sampling.native.winograd import accelerated
 from ebmlife.sampling.weight_copies import versions
 
@@ -20,30 +23,44 @@ _BAND_BYTES = 1 << 18  # of the source that a band of pixels reads: half of a us
 
 
 class Program:
-    """x (B, C, H, W) -> grad E(x), for one network and one shape of x. Weights are read anew when they have changed.
+    """x (B, C, H, W) -> grad E(x), for one network and one shape of x. Weights are read again when they have changed.
 
     Its workspaces are its own: it is called by one thread at a time, and the weights do not change meanwhile.
-    `images` is the size of a block, 8 or 16: one block is one thread's work. It changes no bit of the result.
+    `images` is the size of a block, 8 or 16: one block is one thread's work. It changes no bit of the result. With
+    `half`, weights and feature maps are bfloat16; sums, x and the gradient are float32.
     """
 
-    def __init__(self, net: nn.Module, shape: tuple[int, ...], *, images: int = 16) -> None:
-        compiled = library(images)
+    def __init__(
+        self,
+        net: nn.Module,
+        shape: tuple[int, ...],
+        *,
+        images: int = 16,
+        half: bool = False,
+        processor: str = "native",
+    ) -> None:
+        compiled = library(images, half, processor)
         if compiled is None:
             raise Unsupported("no compiled library")
-        self._run, self._tile, self._images = compiled.run, compiled.tile_size(), images
+        self._run, self._images, self._half = compiled.run, images, half
+        self._tile_sizes = tuple(takewhile(bool, compiled.tile_sizes()))
         self._net = net
         plan = lower(net, shape)
-        self._steps, sizes = accelerated(plan.steps, plan.sizes)
+        self._steps, self._maps = accelerated(plan.steps, plan.maps)
+        self._forget = plan.forget
         self._channels, self._pixels = shape[0], shape[1] * shape[2]
-        offsets, self._lanes = _offsets(self._steps, sizes, plan.output)
-        self._input, self._output = offsets[plan.input], offsets[plan.output]
+        sizes = {name: found.pixels * self._across(name) for name, found in self._maps.items()}
+        offsets, self._lanes = _offsets(self._steps, sizes, (plan.output, plan.energy))
+        self._places = offsets[plan.input], offsets[plan.output], offsets[plan.energy]
+        self._split: dict[int, NDArray[np.int32]] = {}
         self._packed: dict[Callable[[], Tensor], _Packed] = {}
         operations = [self._operation(step, offsets) for step in self._steps]
         self._operations = (Operation * len(operations))(*operations)
         self._workspaces: list[Tensor] = []
         self._versions: list[tuple[int, int]] = []
 
-    def __call__(self, x: Tensor, *, threads: int) -> Tensor:
+    def __call__(self, x: Tensor, *, threads: int, energy: Tensor | None = None) -> Tensor:
+        """The gradient; `energy` (B,), where it is given, is filled with E(x)."""
         self._refresh()
         x = x.detach().contiguous()
         gradient = torch.empty_like(x)
@@ -58,12 +75,12 @@ class Program:
                 self._operations,
                 len(self._operations),
                 self._workspaces[worker].data_ptr(),
-                self._input,
-                self._output,
+                *self._places,
                 self._channels,
                 self._pixels,
                 x.data_ptr(),
                 gradient.data_ptr(),
+                None if energy is None else energy.data_ptr(),
                 cuts[worker],
                 cuts[worker + 1],
             )
@@ -74,47 +91,90 @@ class Program:
             future.result()
         return gradient
 
+    def _in_pairs(self, name: str) -> bool:
+        return self._half and not self._maps[name].exact
+
+    def _across(self, name: str) -> int:
+        """Lanes of a pixel of a map."""
+        channels = self._maps[name].channels
+        return (channels + 1) // 2 if self._in_pairs(name) else channels
+
+    def _tiles(self, outputs: int) -> NDArray[np.int32]:
+        """The sizes of tiles for so many output channels, with 0 after the last; kept for the program to point at."""
+        if outputs not in self._split:
+            self._split[outputs] = np.array([*split(outputs, self._tile_sizes), 0], np.int32)
+        return self._split[outputs]
+
     @torch.no_grad()
     def _refresh(self) -> None:
         found = versions((*self._net.parameters(), *self._net.buffers()))
         if found == self._versions:
             return
         for read, packed in self._packed.items():
-            packed.memory.copy_(_tiled(read(), packed) if packed.tile else read())
+            packed.memory.copy_(_tiled(read(), packed) if packed.tiles is not None else read())
+        self._forget()
         self._versions = found
 
     def _operation(self, step: Step, offsets: dict[str, int]) -> Operation:
-        taps, size = step.taps, step.outputs * max(step.inputs, 1) * step.places
-        first = step.first_pixel * step.outputs
+        taps = step.taps
+        first = step.first_pixel * self._across(step.target)
         if taps is not None and len(taps.first) != step.pixels + 1:
             raise Unsupported("taps that do not fit their map")
+
+        def offset(name: str | None) -> int:
+            return -1 if name is None else offsets[name] + first
+
+        activation = step.activation if step.gate is None else step.gate.activation
         return Operation(
             kind=step.kind,
             source=offsets.get(step.source, 0),
-            target=offsets[step.target] + first,
-            other=-1 if step.other is None else offsets[step.other] + first,
-            mask=-1 if step.mask is None else offsets[step.mask] + first,
-            rectify=step.rectify,
+            target=offset(step.target),
+            other=offset(step.other),
+            gate=offset(step.gate.map if step.gate else None),
+            gating=activation.gating,
+            activation=step.activation.number,
+            derivative=offset(step.derivative),
+            source_pairs=step.source in self._maps and self._in_pairs(step.source),
+            target_pairs=self._in_pairs(step.target),
             pixels=step.pixels,
             inputs=step.inputs,
             outputs=step.outputs,
             first_tap=None if taps is None else taps.first.ctypes.data,
             tap_pixel=None if taps is None else taps.pixel.ctypes.data,
             tap_value=None if taps is None else taps.value.ctypes.data,
-            weights=self._place(step.weight, size, tile=self._tile if taps else 0, transform=step.transform),
+            weights=self._weights(step),
             bias=self._place(step.bias, step.outputs),
+            tiles=self._tiles(step.outputs).ctypes.data,
             kernel=step.places,
-            band=_band(step, bytes_each=4 * self._images),
+            band=_band(step, bytes_each=self._images * (2 if self._half else 4)),
+            parameter=activation.parameter,
+            epsilon=activation.epsilon,
+        )
+
+    def _weights(self, step: Step) -> int | None:
+        if step.kind is not Op.CONVOLVE:
+            return self._place(step.weight, max(step.inputs, step.outputs))
+        inputs = (step.inputs + 1) // 2 if self._half else step.inputs
+        size = step.outputs * inputs * step.places
+        return self._place(
+            step.weight, size, tiles=self._tiles(step.outputs), transform=step.transform, half=self._half
         )
 
     def _place(
-        self, read: Callable[[], Tensor] | None, size: int, *, tile: int = 0, transform: Tensor | None = None
+        self,
+        read: Callable[[], Tensor] | None,
+        size: int,
+        *,
+        tiles: NDArray[np.int32] | None = None,
+        transform: Tensor | None = None,
+        half: bool = False,
     ) -> int | None:
         """Where the weights will lie that `read` gives; steps may share them."""
         if read is None:
             return None
         if read not in self._packed:
-            self._packed[read] = _Packed(torch.empty(size), tile, transform)
+            memory = torch.empty(size, dtype=torch.int32 if half else torch.float32)
+            self._packed[read] = _Packed(memory, tiles, transform)
         return self._packed[read].memory.data_ptr()
 
 
@@ -123,7 +183,7 @@ class _Packed:
     """Weights as the program reads them."""
 
     memory: Tensor
-    tile: int  # outputs of a tile; 0: as they are
+    tiles: NDArray[np.int32] | None  # outputs of each tile, 0 after the last; None: weights as they are
     transform: Tensor | None  # of the places of their kernel
 
 
@@ -138,28 +198,58 @@ def _band(step: Step, *, bytes_each: int) -> int:
     return band
 
 
+def split(outputs: int, sizes: Sequence[int]) -> list[int]:
+    """Output channels in tiles of the sizes that there are: few tiles, of about the same size; an odd one last."""
+    last = [] if outputs % 2 == 0 else [3 if outputs > 1 else 1]
+    rest = outputs - sum(last)
+    even = [size for size in sizes if size % 2 == 0]
+    best: list[list[int]] = [[]]
+    for n in range(2, rest + 1, 2):
+        found = [[*best[(n - size) // 2], size] for size in even if size <= n]
+        best.append(min(found, key=lambda tiles: (len(tiles), max(tiles))))
+    return [*sorted(best[rest // 2], reverse=True), *last]
+
+
 def _tiled(weight: Tensor, packed: _Packed) -> Tensor:
-    """(outputs, inputs, places) -> [tile][place][input][output of the tile], flat; the last tile may be smaller.
+    """(outputs, inputs, places) -> [tile][place][input][output of the tile], flat.
 
-    Transformed last: there are fewer places before, and so less to permute.
+    In bfloat16 two inputs are one number of 32 bits, [tile][place][pair of inputs][output of the tile]. Tiles of one
+    size are permuted together.
     """
-    whole = len(weight) // packed.tile * packed.tile
-    full = weight[:whole].reshape(-1, packed.tile, *weight.shape[1:]).permute(0, 3, 2, 1).flatten(2)
-    rest = weight[whole:].permute(2, 1, 0).flatten(1)
-    if packed.transform is not None:
-        full, rest = packed.transform @ full, packed.transform @ rest
-    return torch.cat([full.flatten(), rest.flatten()])
+    assert packed.tiles is not None
+    parts, first = [], 0
+    for size, group in groupby(packed.tiles[:-1].tolist()):
+        last = first + size * len(list(group))
+        part = weight[first:last].reshape(-1, size, *weight.shape[1:]).permute(0, 3, 2, 1)
+        if packed.transform is not None:
+            part = _transformed(part, packed.transform)
+        parts.append(_paired(part) if packed.memory.dtype == torch.int32 else part.flatten())
+        first = last
+    return torch.cat(parts)
 
 
-def _offsets(steps: list[Step], sizes: dict[str, int], output: str) -> tuple[dict[str, int], int]:
+def _transformed(weight: Tensor, transform: Tensor) -> Tensor:
+    """(..., places, inputs, outputs) -> (..., products, inputs, outputs)."""
+    return (transform @ weight.flatten(-2)).view(*weight.shape[:-3], len(transform), *weight.shape[-2:])
+
+
+def _paired(weight: Tensor) -> Tensor:
+    """(..., inputs, outputs) in float32 -> (..., pairs of inputs, outputs), flat, each two numbers in bfloat16."""
+    *places, inputs, outputs = weight.shape
+    even = F.pad(weight, (0, 0, 0, inputs % 2)).to(torch.bfloat16).reshape(*places, (inputs + 1) // 2, 2, outputs)
+    return even.transpose(-1, -2).flatten().view(torch.int32)
+
+
+def _offsets(steps: list[Step], sizes: dict[str, int], results: Sequence[str]) -> tuple[dict[str, int], int]:
     """Places for all maps in one workspace, and its size; a map that is not read any more gives its place back."""
-    last = {name: i for i, step in enumerate(steps) for name in (step.source, step.other, step.mask) if name}
-    last[output] = len(steps)
+    last = {name: i for i, step in enumerate(steps) for name in _read_by(step)}
+    last |= dict.fromkeys(results, len(steps))
     live: dict[str, int] = {}
     offsets: dict[str, int] = {}
-    names = [name for name in sizes if name not in {step.target for step in steps}]  # x
+    written = [(i, name) for i, step in enumerate(steps) for name in (step.target, step.derivative) if name]
+    given = [(-1, name) for name in sizes if name not in {name for _, name in written}]  # x
     total = 0
-    for i, name in [*((-1, name) for name in names), *((i, step.target) for i, step in enumerate(steps))]:
+    for i, name in [*given, *written]:
         live = {other: offset for other, offset in live.items() if last.get(other, -1) >= i}
         if name in offsets:  # a further band of it
             continue
@@ -173,8 +263,15 @@ def _offsets(steps: list[Step], sizes: dict[str, int], output: str) -> tuple[dic
     return offsets, total
 
 
+def _read_by(step: Step) -> list[str]:
+    """The maps that a step reads. A map that a step writes must not lie where it still reads another."""
+    gate = step.gate.map if step.gate else None
+    names = (step.source, step.other, gate, step.target, step.derivative)
+    return [name for name in names if name]
+
+
 def _aligned(floats: int) -> Tensor:
-    """Uninitialised memory at an address that vectors of 64 bytes may be loaded from."""
+    """Uninitialized memory at an address that vectors of 64 bytes may be loaded from."""
     memory = torch.empty(floats + 16)
     return memory[(-memory.data_ptr() % 64) // 4 :]
 

@@ -6,8 +6,8 @@ and eight. In two dimensions that is 16 products instead of 36, 9 instead of 16,
 stride 2 is a sum of kernels of two places, one for each phase of the source; its backward pass is one such kernel for
 each phase of the result.
 
-Reading and writing are sums over taps with coefficients (Kind.MIX), the products are a convolution in which every place
-of the kernel is met once (Kind.CONVOLVE): nothing new for program.c.
+Reading and writing are sums over taps with coefficients (Op.MIX), the products are a convolution in which every place
+of the kernel is met once (Op.CONVOLVE): nothing new for program.c.
 """
 
 import math
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ebmlife.sampling.native.steps import Convolution, Kind, Step
+from ebmlife.sampling.native.steps import Convolution, Map, Op, Step
 from ebmlife.sampling.native.taps import Taps, collected
 
 FEWEST_CHANNELS = 48  # below, reading and writing cost as much as the products they save (measured at 32: equal)
@@ -99,10 +99,10 @@ def _terms(places: Sequence[int], coefficients: Iterable[float]) -> Terms:
     return {place: float(by) for place, by in zip(places, coefficients, strict=False) if by}
 
 
-def accelerated(steps: list[Step], sizes: dict[str, int]) -> tuple[list[Step], dict[str, int]]:
-    """The steps with convolutions replaced where that pays, and the sizes of all maps."""
+def accelerated(steps: list[Step], maps: dict[str, Map]) -> tuple[list[Step], dict[str, Map]]:
+    """The steps with convolutions replaced where that pays, and all maps."""
     new: list[Step] = []
-    sizes = dict(sizes)
+    maps = dict(maps)
     for number, step in enumerate(steps):
         one = _filter(step)
         if one is None or step.convolution is None:
@@ -116,9 +116,9 @@ def accelerated(steps: list[Step], sizes: dict[str, int]) -> tuple[list[Step], d
                 replace(multiplying, source=names[0], target=names[1]),
                 replace(writing, source=names[1]),
             ]
-            sizes[names[0]] = reading.pixels * reading.outputs
-            sizes[names[1]] = multiplying.pixels * multiplying.outputs
-    return new, sizes
+            maps[names[0]] = Map(reading.pixels, reading.outputs)
+            maps[names[1]] = Map(multiplying.pixels, multiplying.outputs, exact=True)
+    return new, maps
 
 
 def _filter(step: Step) -> Filter | None:
@@ -147,10 +147,10 @@ def _bands(step: Step, conv: Convolution, one: Filter) -> Iterator[tuple[Step, S
         tiles = y.size
         sums = (max(one.sums) + 1) ** 2
         reading = Step(
-            Kind.MIX, step.source, "", products * tiles, step.inputs, step.inputs, taps=_reads(one, conv.source, y, x)
+            Op.MIX, step.source, "", products * tiles, step.inputs, step.inputs, taps=_reads(one, conv.source, y, x)
         )
         multiplying = Step(
-            Kind.CONVOLVE,
+            Op.CONVOLVE,
             "",
             "",
             sums * tiles,
@@ -164,7 +164,7 @@ def _bands(step: Step, conv: Convolution, one: Filter) -> Iterator[tuple[Step, S
         first = top * len(one.writes) * width * len(one.writes)
         writing = replace(
             step,
-            kind=Kind.MIX,
+            kind=Op.MIX,
             source="",
             first_pixel=step.first_pixel + first,
             pixels=tiles * len(one.writes) ** 2,
