@@ -145,7 +145,7 @@ def test_later_fields_are_fields_of_some_recipe() -> None:
     known: set[str] = set()
     for name in recipes.names():
         known |= set(_paths(build.resolve(recipes.get(name)).model_dump(mode="json")))
-    assert set(LATER) <= known
+    assert {path.partition(" (")[0] for path in LATER} <= known  # some hold for one kind of part only
 
 
 def _paths(values: dict[str, Any], prefix: str = "") -> list[str]:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ebmlife.errors import BadInput, at_least
+from ebmlife.nets import activations
+from ebmlife.nets.activations import Activation
 from ebmlife.nets.sngan import conv, glorot
 
 # Output width of each block in multiples of `width`, whether it halves the resolution, and the block that has
@@ -67,8 +69,9 @@ class SelfAttention(nn.Module):
 class EnergyBlock(nn.Module):
     """Four convolutions through a bottleneck, plus x with additional channels; 2x2 means of both if `down`."""
 
-    def __init__(self, inputs: int, outputs: int, *, down: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, *, down: bool, activation: Activation = F.relu) -> None:
         super().__init__()
+        self._activation = activation
         inner = inputs // _NARROWING
         self.conv_0 = conv(inputs, inner, 1)
         self.conv_1 = conv(inner, inner, 3)
@@ -78,9 +81,9 @@ class EnergyBlock(nn.Module):
         self.down = down
 
     def forward(self, x: Tensor) -> Tensor:
-        h: Tensor = self.conv_0(F.relu(x))
-        h = self.conv_1(F.relu(h))
-        h = F.relu(self.conv_2(F.relu(h)))
+        h: Tensor = self.conv_0(self._activation(x))
+        h = self.conv_1(self._activation(h))
+        h = self._activation(self.conv_2(self._activation(h)))
         if self.down:
             h, x = F.avg_pool2d(h, 2), F.avg_pool2d(x, 2)
         h = self.conv_3(h)
@@ -89,21 +92,26 @@ class EnergyBlock(nn.Module):
 
 
 class BigGANEnergy(nn.Module):
-    """U(x) = w . mean over pixels of relu(layers(stem(x))): (B, C, size, size) -> (B,).
+    """U(x) = w . mean over pixels of f(layers(stem(x))): (B, C, size, size) -> (B,).
 
     Args:
         size: Height and width of the images: 64, 128 or 224.
         width: Number of channels after the stem.
         channels: Number of channels of the images.
+        activation: The function f: "relu", "leaky-relu", "silu", "softplus" or "soft-leaky-relu".
     """
 
-    def __init__(self, size: int = 128, width: int = 48, channels: int = 3) -> None:
+    def __init__(self, size: int = 128, width: int = 48, channels: int = 3, activation: str = "relu") -> None:
         super().__init__()
+        self._activation = activations.activation(activation)
+        if activation != "relu":  # a fingerprint of the network contains it; those of ReLU networks are older
+            self.activation = activation
         _check(size, width, tuple(_ENERGY))
         multiples, downs, attention_at = _ENERGY[size]
         widths = [width, *(width * multiple for multiple in multiples)]
         layers: list[nn.Module] = [
-            EnergyBlock(a, b, down=down) for (a, b), down in zip(pairwise(widths), downs, strict=True)
+            EnergyBlock(a, b, down=down, activation=self._activation)
+            for (a, b), down in zip(pairwise(widths), downs, strict=True)
         ]
         layers.insert(attention_at, SelfAttention(widths[attention_at]))
         self.stem = conv(channels, width, 3)
@@ -112,7 +120,7 @@ class BigGANEnergy(nn.Module):
         self.apply(glorot)
 
     def forward(self, x: Tensor) -> Tensor:
-        h: Tensor = self.linear(F.relu(self.layers(self.stem(x))).mean((2, 3)))
+        h: Tensor = self.linear(self._activation(self.layers(self.stem(x))).mean((2, 3)))
         return h.squeeze(1)
 
 

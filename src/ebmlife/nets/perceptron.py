@@ -8,17 +8,34 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ebmlife.errors import at_least
+from ebmlife.nets.activations import activation as activation_named
+from ebmlife.sampling.energy import gradient
+
+_OWN = "silu"  # the activation whose gradient is written out
 
 
-def _layers(inputs: int, width: int, depth: int, outputs: int) -> nn.Sequential:
+class _Applied(nn.Module):
+    """An activation as a layer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self._function = name, activation_named(name)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._function(x)
+
+
+def _layers(inputs: int, width: int, depth: int, outputs: int, activation: str = _OWN) -> nn.Sequential:
     at_least(1, "net", width=width, depth=depth)
     widths = [inputs, *[width] * depth]
-    hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.SiLU())]
+    hidden: list[nn.Module] = []
+    for a, b in pairwise(widths):
+        hidden += [nn.Linear(a, b), nn.SiLU() if activation == _OWN else _Applied(activation)]
     return nn.Sequential(*hidden, nn.Linear(width, outputs))
 
 
 class PerceptronEnergy(nn.Module):
-    """A smooth (SiLU) energy of vectors or flattened images.
+    """An energy of vectors or flattened images, smooth by default.
 
     With `fourier`, sin(Bx) and cos(Bx) are further inputs, where B is a fixed matrix of `fourier` rows from N(0,
     bandwidth^2): a plain perceptron takes far too long to learn shapes of a few hundredths of its inputs' range.
@@ -33,12 +50,14 @@ class PerceptronEnergy(nn.Module):
         depth: int = 3,
         fourier: int = 0,
         bandwidth: float = 6.0,  # angular frequency per unit: shapes of about 1 / bandwidth
+        activation: str = _OWN,
     ) -> None:
         super().__init__()
         at_least(0, "net", fourier=fourier)
         inputs = prod(shape)
+        self._own_gradient = activation == _OWN
         self.register_buffer("directions", bandwidth * torch.randn(inputs, fourier) if fourier else None)
-        self.layers = _layers(inputs + 2 * fourier, width, depth, 1)
+        self.layers = _layers(inputs + 2 * fourier, width, depth, 1, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.flatten(1)
@@ -51,6 +70,8 @@ class PerceptronEnergy(nn.Module):
     @torch.no_grad()
     def gradient(self, x: Tensor) -> Tensor:
         """grad E(x) without autograd, whose overhead is half the time of such a small network."""
+        if not self._own_gradient:
+            return gradient(self.forward, x)
         h = x.flatten(1)
         if self.directions is not None:
             angles = h @ self.directions

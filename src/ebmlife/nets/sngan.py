@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
 
 from ebmlife.errors import BadInput, at_least
+from ebmlife.nets import activations
+from ebmlife.nets.activations import Activation
 
 # Output width of each block as a fraction of `width`, and whether the block halves the resolution.
 _ENERGY: dict[int, list[tuple[float, bool]]] = {
@@ -60,21 +62,24 @@ def glorot(module: nn.Module) -> None:
 
 
 class EnergyBlock(nn.Module):
-    """conv(relu(conv(relu(x)))) + shortcut(x), both averaged over 2x2 pixels if `down`; the stem has no relu in front.
+    """conv(f(conv(f(x)))) + shortcut(x), both averaged over 2x2 pixels if `down`; the stem has no f in front.
 
     The pool is applied before the shortcut's 1x1 convolution, with which it commutes, and is merged with the second 3x3
     convolution: a quarter, and less than half, of the operations.
     """
 
-    def __init__(self, inputs: int, outputs: int, *, down: bool, stem: bool = False) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, *, down: bool, stem: bool = False, activation: Activation = F.relu
+    ) -> None:
         super().__init__()
+        self._activation = activation
         self.conv_1 = conv(inputs, outputs, 3)
         self.conv_2 = conv(outputs, outputs, 3)
         self.sc = conv(inputs, outputs, 1) if down or inputs != outputs else nn.Identity()
         self.down, self.stem = down, stem
 
     def forward(self, x: Tensor) -> Tensor:
-        h: Tensor = F.relu(self.conv_1(x if self.stem else F.relu(x)))
+        h = self._activation(self.conv_1(x if self.stem else self._activation(x)))
         if self.down:
             h, x = pooled_conv(h, self.conv_2), F.avg_pool2d(x, 2)
         else:
@@ -93,22 +98,26 @@ def pooled_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
 
 
 class SNGANEnergy(nn.Module):
-    """U(x) = w . mean over pixels of relu(blocks(x)): (B, C, size, size) -> (B,).
+    """U(x) = w . mean over pixels of f(blocks(x)): (B, C, size, size) -> (B,).
 
     Args:
         size: Height and width of the images: 8, 16, 32, 64 or 128.
         width: Number of channels of the widest block.
         channels: Number of channels of the images.
+        activation: The function f: "relu", "leaky-relu", "silu", "softplus" or "soft-leaky-relu".
     """
 
-    def __init__(self, size: int = 32, width: int = 256, channels: int = 3) -> None:
+    def __init__(self, size: int = 32, width: int = 256, channels: int = 3, activation: str = "relu") -> None:
         super().__init__()
+        self._activation = activations.activation(activation)
+        if activation != "relu":  # a fingerprint of the network contains it; those of ReLU networks are older
+            self.activation = activation
         layout = _ENERGY.get(size, [])
         _check(size, width, [fraction for fraction, _ in layout] or [1])
         widths = [channels, *(round(width * fraction) for fraction, _ in layout)]
         self.blocks = nn.Sequential(
             *(
-                EnergyBlock(inputs, outputs, down=down, stem=i == 0)
+                EnergyBlock(inputs, outputs, down=down, stem=i == 0, activation=self._activation)
                 for i, ((inputs, outputs), (_, down)) in enumerate(zip(pairwise(widths), layout, strict=True))
             )
         )
@@ -117,7 +126,7 @@ class SNGANEnergy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        h: Tensor = self.linear(F.relu(self.blocks(x)).mean((2, 3)))
+        h: Tensor = self.linear(self._activation(self.blocks(x)).mean((2, 3)))
         return h.squeeze(1)
 
 

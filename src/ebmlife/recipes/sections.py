@@ -195,6 +195,8 @@ def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
 _LATER_OF_OPTIMIZERS = {"weight_decay": 0, "nesterov": False, "decay_until": None, "clip_by": "global"}
 LATER: dict[str, Any] = {
     "method": "ebm",
+    "net.activation": "relu",
+    "net.activation (perceptron)": "silu",  # for a part of this kind
     "prior": None,
     "data.train": None,
     "data.crop": None,
@@ -217,8 +219,9 @@ def as_before(values: dict[str, Any]) -> dict[str, Any]:
 
 def without_later(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """A recipe's fields without those of `LATER` that change nothing."""
+    kind, absent = values.get("kind"), object()
     return {
         name: without_later(value, f"{prefix}{name}.") if isinstance(value, dict) else value
         for name, value in values.items()
-        if prefix + name not in LATER or value != LATER[prefix + name]
+        if value != LATER.get(f"{prefix}{name} ({kind})", LATER.get(prefix + name, absent))
     }
