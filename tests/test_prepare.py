@@ -1,7 +1,10 @@
 """Every fast path against the plain one."""
 
 import copy
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,10 +17,11 @@ from ebmlife.errors import BadInput
 from ebmlife.nets import PerceptronEnergy, SNGANEnergy
 from ebmlife.nets.sngan import SIZES
 from ebmlife.runs import build
-from ebmlife.sampling.energy import frozen, gaussian, gradient, tempered, total
+from ebmlife.sampling.energy import energy_and_gradient, frozen, gaussian, gradient, tempered, total
 from ebmlife.sampling.fast import has_bf16
 from ebmlife.sampling.native import Program, Unsupported
 from ebmlife.sampling.native.library import library
+from ebmlife.sampling.precision import fastest
 from ebmlife.sampling.torch_threads import awake
 
 needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
@@ -366,9 +370,56 @@ def test_training_samples_the_weights_of_the_moment() -> None:
 
 def test_auto_never_emulates() -> None:
     net = SNGANEnergy(8, 4, 1)
-    chosen = type(prepare(net, precision="auto")).__name__
-    assert chosen == ("_Half" if has_bf16(torch.device("cpu")) else "_Full")
+    x, energy = images(9, 1, 8), prepare(net, precision="auto")
+    if not has_bf16(torch.device("cpu")):
+        assert torch.equal(gradient(energy, x), gradient(prepare(net, precision="f32"), x))
     assert not has_bf16(torch.device("meta"))
+
+
+def test_the_choice_of_auto_is_measured_once_and_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    net, x, calls = SNGANEnergy(8, 4, 1), images(9, 1, 8), []
+
+    def way(name: str, seconds: float) -> Callable[[Tensor], Tensor]:
+        def gradient_of(x: Tensor) -> Tensor:
+            calls.append(name)
+            time.sleep(seconds)
+            return x
+
+        return gradient_of
+
+    ways = {"f32": way("f32", 0.02), "bf16": way("bf16", 0.0)}
+    assert fastest(ways, net, x) == "bf16"
+    assert "precision auto: bf16 for batches of shape (9, 1, 8, 8)" in capsys.readouterr().err
+    calls.clear()
+    assert fastest(ways, net, x) == "bf16"
+    assert not calls
+    (file,) = tmp_path.rglob("precision/*.json")
+    file.write_text("{")  # damaged: it is measured again
+    assert fastest(ways, net, x) == "bf16"
+    assert calls
+    calls.clear()
+    fastest(ways, net, x[:8])  # another batch
+    fastest(ways, SNGANEnergy(8, 5, 1), x)  # another network
+    assert len(calls) == 2 * 2 * 4
+
+
+@pytest.mark.parametrize("precision", ["auto", "f32", "bf16"])
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_energy_and_gradient_together_are_those_of_each(precision: str, activation: str) -> None:
+    net, x = shaken(SNGANEnergy(8, 10, 1, activation)), images(9, 1, 8)
+    energy = total(prepare(net, temperature=0.1, precision=precision), gaussian(0.5))  # type: ignore[arg-type]
+    value, grad = energy_and_gradient(energy, x)
+    assert torch.equal(grad, gradient(energy, x))
+    near = {"rtol": 1e-5, "atol": 1e-4} if precision == "f32" else {"rtol": 0.03, "atol": 0.3}
+    torch.testing.assert_close(value, energy(x).detach(), **near)
+
+
+def test_energy_and_gradient_of_any_energy() -> None:
+    value, grad = energy_and_gradient(lambda x: x.square().sum(1), torch.tensor([[1.0, 2.0]]))
+    assert (value.tolist(), grad.tolist()) == ([5.0], [[2.0, 4.0]])
 
 
 @needs_compiler

@@ -32,6 +32,25 @@ def gradient(energy: Energy, x: Tensor) -> Tensor:
         return torch.autograd.grad(energy(leaf).sum(), leaf)[0]
 
 
+def energy_and_gradient(energy: Energy, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns E(x) (B,) and grad E(x) of each state of the batch, from one forward pass where that is possible.
+
+    An energy with a faster way than autograd has a method `energy_and_gradient`. A combination of energies asks its
+    parts.
+    """
+    own = getattr(energy, "energy_and_gradient", None)
+    if own is not None:
+        value, grad = own(x)
+        return value.detach(), grad.detach()
+    if getattr(energy, "gradient", None) is not None:
+        with torch.no_grad():
+            return energy(x), gradient(energy, x)
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        value = energy(leaf)
+        return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+
 def curvature(energy: Energy, x: Tensor, v: Tensor) -> Tensor:
     """Returns the Hessian-vector product H(x) v of each state, the derivative of <grad E(x), v>, by autograd.
 
@@ -68,6 +87,10 @@ class _Tempered(nn.Module):
 
     def gradient(self, x: Tensor) -> Tensor:
         return gradient(self.energy, x) / self.temperature
+
+    def energy_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        value, grad = energy_and_gradient(self.energy, x)
+        return value / self.temperature, grad / self.temperature
 
     def curvature(self, x: Tensor, v: Tensor) -> Tensor:
         return curvature(self.energy, x, v) / self.temperature
@@ -111,6 +134,14 @@ class _Total(nn.Module):
         for term in rest:
             grad = grad + gradient(term, x)
         return grad
+
+    def energy_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        first, *rest = self.terms
+        value, grad = energy_and_gradient(first, x)
+        for term in rest:
+            of_term, grad_of_term = energy_and_gradient(term, x)
+            value, grad = value + of_term, grad + grad_of_term
+        return value, grad
 
     def curvature(self, x: Tensor, v: Tensor) -> Tensor:
         first, *rest = self.terms

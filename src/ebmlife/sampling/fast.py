@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 import torch
@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from ebmlife.errors import BadInput, nearest
 from ebmlife.sampling import torch_threads
-from ebmlife.sampling.energy import Energy, gradient, tempered
+from ebmlife.sampling.energy import Energy, energy_and_gradient, gradient, tempered
 from ebmlife.sampling.native import Program, Unsupported
+from ebmlife.sampling.native.library import build_ahead
+from ebmlife.sampling.precision import fastest
 from ebmlife.sampling.weight_copies import Copies, Copy
 
 _FEWEST = 8  # images: a block that is not full wastes more than it gains
@@ -32,10 +34,12 @@ def prepare(
     Args:
         net: The network, from states (B, ...) to one number per state (B,).
         temperature: Divides the network's output.
-        precision: "f32" is exact; ReLU networks of convolutions run in a compiled program on the CPU, others under
-            autograd. "bf16" runs the network in bfloat16, with states and updates in float32; rounding changes the
-            sign of some activations, and the cosine of the gradient with the exact one is about 0.998. "auto" is bf16
-            where the hardware computes in it, else f32.
+        precision: "f32" is exact up to rounding. "bf16" rounds weights and feature maps to bfloat16; sums, states and
+            updates are float32. Rounding changes the sign of some activations, and the cosine of the gradient with the
+            exact one is about 0.99 to 0.998. "auto" takes the faster of the two where the processor computes in
+            bfloat16, measured once for each network and shape of a batch, and f32 elsewhere. Networks of convolutions
+            with ReLU, leaky ReLU, SiLU, softplus or soft leaky ReLU run in a compiled program on the CPU, in either
+            precision; PyTorch runs all others.
         compile: Whether PyTorch compiles the network where it does the work: "on" (up to a minute, cached on disk),
             "off", or "auto", which is on for CUDA only and has not been measured.
 
@@ -45,13 +49,19 @@ def prepare(
     Raises:
         BadInput: If `precision` or `compile` is unknown.
     """
-    choices = {"auto": has_bf16(_device(net)), "f32": False, "bf16": True}
+    choices = ("auto", "f32", "bf16")
     if precision not in choices:
         raise BadInput(f"unknown precision {precision!r}{nearest(precision, choices)}")
     compiled = {"auto": _device(net).type == "cuda", "on": True, "off": False}
     if compile not in compiled:
         raise BadInput(f"unknown compile {compile!r}{nearest(compile, compiled)}")
-    energy = (_Half if choices[precision] else _Full)(net, compiled[compile])
+    if _device(net).type == "cpu":
+        build_ahead(pairs=precision != "f32" and has_bf16(_device(net)))
+    energy: nn.Module
+    if precision == "auto" and has_bf16(_device(net)):
+        energy = _Fastest(net, compiled[compile])
+    else:
+        energy = _Fast(net, compiled[compile], half=precision == "bf16")
     return energy if temperature == 1 else tempered(energy, temperature)
 
 
@@ -64,14 +74,16 @@ def has_bf16(device: torch.device) -> bool:
     return False
 
 
-class _Full(nn.Module):
-    """The energy in float32: by the compiled program where it supports the network and the states, else by autograd."""
+class _Fast(nn.Module):
+    """The energy in one precision: by the compiled program where it supports the network and the states, else by
+    PyTorch, for bfloat16 on a copy of the network in that type."""
 
-    def __init__(self, net: nn.Module, compiled: bool = False) -> None:
+    def __init__(self, net: nn.Module, compiled: bool = False, half: bool = False) -> None:
         super().__init__()
-        self.net, self._compiled = net, compiled
+        self.net, self._compiled, self._half = net, compiled, half
         self._torch = [_by_torch(net, compiled)]  # in a list, so that it is not registered as a submodule
-        self._copies = Copies(net, lambda: _Programs(net))
+        self._programs = Copies(net, lambda: _Programs(net, half))
+        self._halves = Copies(net, lambda: _Halved(net, compiled))
         self._programmed: dict[tuple[tuple[int, ...], int], bool] = {}  # by shape of a state and size of a block
 
     def forward(self, x: Tensor) -> Tensor:
@@ -79,44 +91,116 @@ class _Full(nn.Module):
         return energy
 
     def gradient(self, x: Tensor) -> Tensor:
+        return self._gradient(x, None)
+
+    def energy_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        energy = torch.full((len(x),), torch.nan, device=x.device)
+        grad = self._gradient(x, energy)
+        return energy, grad
+
+    def _gradient(self, x: Tensor, energy: Tensor | None) -> Tensor:
+        """Returns the gradient, and fills `energy` if it is given."""
         count = torch_threads.awake()
         key = tuple(x.shape[1:]), 8 if len(x) < 16 * count else 16  # so that every thread has work
         fits = x.dtype == torch.float32 and x.device.type == "cpu" and len(x) >= _FEWEST
         if fits and self._programmed.get(key, True):
             try:
-                copied = self._copies.current()
+                copied = self._programs.current()
                 if copied is None:
-                    with self._copies.walk(always=False):
-                        return self.gradient(x)
+                    with self._programs.walk(always=False):
+                        return self._gradient(x, energy)
                 program = copied.program(*key)
                 self._programmed[key] = True
-                return program(x, threads=count)
+                return program(x, threads=count, energy=energy)
             except Unsupported:
                 self._programmed[key] = False
-        self._copies.note_original()
-        return gradient(self._torch[0], x)
+        return self._by_halves(x, energy) if self._half else self._by_itself(x, energy)
+
+    def _by_itself(self, x: Tensor, energy: Tensor | None) -> Tensor:
+        self._programs.note_original()
+        if energy is None:
+            return gradient(self._torch[0], x)
+        found, grad = energy_and_gradient(self._torch[0], x)
+        energy.copy_(found)
+        return grad
+
+    def _by_halves(self, x: Tensor, energy: Tensor | None) -> Tensor:
+        copied = self._halves.current()
+        if copied is None:
+            with self._halves.walk(always=False):
+                return self._by_halves(x, energy)
+        half = x.detach().bfloat16()
+        if half.ndim == 4:
+            half = half.contiguous(memory_format=torch.channels_last)
+        if energy is not None:
+            with torch.no_grad():
+                energy.copy_(copied.torch(half))
+        return gradient(copied.torch, half).to(x.dtype).contiguous()
 
     @contextmanager
     def walking(self) -> Iterator[None]:
-        with torch_threads.walking(asleep=any(self._programmed.values())), self._copies.walk():
+        with (
+            torch_threads.walking(asleep=any(self._programmed.values())),
+            self._programs.walk(),
+            self._halves.walk(),
+        ):
             yield
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _Full, (self.net, self._compiled)  # programs and copies are rebuilt
+        return _Fast, (self.net, self._compiled, self._half)  # programs and copies are rebuilt
+
+
+class _Fastest(nn.Module):
+    """The energy in the precision that is faster on this machine, measured once for each shape of a batch."""
+
+    def __init__(self, net: nn.Module, compiled: bool = False) -> None:
+        super().__init__()
+        self.net, self._compiled = net, compiled
+        self._by_precision = {half: [_Fast(net, compiled, half)] for half in (False, True)}  # not submodules
+        self._chosen: dict[tuple[int, ...], _Fast] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy: Tensor = self.net(x)
+        return energy
+
+    def gradient(self, x: Tensor) -> Tensor:
+        return self._choose(x).gradient(x)
+
+    def energy_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self._choose(x).energy_and_gradient(x)
+
+    def _choose(self, x: Tensor) -> _Fast:
+        key = tuple(x.shape)
+        if key not in self._chosen:
+            ways = {"bf16" if half else "f32": fast for half, (fast,) in self._by_precision.items()}
+            name = fastest({name: fast.gradient for name, fast in ways.items()}, self.net, x)
+            self._chosen[key] = ways[name]
+        return self._chosen[key]
+
+    @contextmanager
+    def walking(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for (fast,) in self._by_precision.values():
+                stack.enter_context(fast.walking())
+            yield
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _Fastest, (self.net, self._compiled)
 
 
 class _Programs(Copy):
     """A copy of the network with its compiled programs."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, half: bool) -> None:
         super().__init__(_copied(net))
+        self._half = half
         self._programs: dict[tuple[tuple[int, ...], int], Program] = {}
 
     def program(self, shape: tuple[int, ...], images: int) -> Program:
         """Returns the program for states of this shape and blocks of this many images, or raises Unsupported."""
         if (shape, images) not in self._programs:
             self.keep = bool(self._programs)  # a copy without any program is dropped
-            self._programs[shape, images] = Program(self.net, shape, images=images)
+            self._programs[shape, images] = Program(self.net, shape, images=images, half=self._half)
             self.keep = True
         return self._programs[shape, images]
 
@@ -128,37 +212,6 @@ def _copied(net: nn.Module) -> nn.Module:
         return copy.deepcopy(net)
     except Exception as error:  # any network can be given, and autograd can do the work
         raise Unsupported(f"{type(error).__name__}: {error}") from error
-
-
-class _Half(nn.Module):
-    """The energy whose gradient is that of a bfloat16 copy of the network. The copy follows the weights."""
-
-    def __init__(self, net: nn.Module, compiled: bool = False) -> None:
-        super().__init__()
-        self.net, self._compiled = net, compiled
-        self._copies = Copies(net, lambda: _Halved(net, compiled))
-
-    def forward(self, x: Tensor) -> Tensor:
-        energy: Tensor = self.net(x)
-        return energy
-
-    def gradient(self, x: Tensor) -> Tensor:
-        copied = self._copies.current()
-        if copied is None:
-            with self._copies.walk(always=False):
-                return self.gradient(x)
-        half = x.detach().bfloat16()
-        if half.ndim == 4:
-            half = half.contiguous(memory_format=torch.channels_last)
-        return gradient(copied.torch, half).to(x.dtype).contiguous()
-
-    @contextmanager
-    def walking(self) -> Iterator[None]:
-        with torch_threads.walking(asleep=False), self._copies.walk():
-            yield
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _Half, (self.net, self._compiled)
 
 
 class _Halved(Copy):

@@ -45,7 +45,8 @@ class Copy:
                     return
                 with torch.no_grad():
                     for target, tensor in zip(_tensors(self.net), _tensors(source), strict=True):
-                        target.copy_(tensor)
+                        if not torch.equal(target, tensor):  # else what was made of the copy is still valid
+                            target.copy_(tensor)
                 if versions(_tensors(source)) == seen:
                     self._seen = seen
                     return
