@@ -66,7 +66,7 @@ def compiled() -> None:
     for images in (8, 16):
         loaded = native.library(images)
         assert loaded is not None
-        assert loaded.tile_size() > 0
+        assert loaded.tile_sizes()[0] > 0
 
 
 def not_compiled() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ebmlife.bench import writing
-from ebmlife.bench.cases import CASES, contestants, update_contestants
+from ebmlife.bench.cases import CASES, SMOOTH, contestants, update_contestants
 from ebmlife.bench.measuring import flops, growth, measure
 from ebmlife.errors import shown
 from ebmlife.runs.progress import ProgressDisplay
@@ -25,8 +25,10 @@ def bench(folder: Path, console: Console, *, rounds: int = 5, seconds: float = 0
         rounds: How often each contestant of a case is measured.
         seconds: About how long one measurement takes.
     """
-    updates = [replace(case, name=f"whole update, {case.name}") for case in CASES if case.width <= 64]
-    cases = [*CASES, *updates]
+    updates = [
+        replace(case, name=f"whole update, {case.name}") for case in CASES if case.width <= 64 and case.batch == 64
+    ]
+    cases = [*CASES, *SMOOTH, *updates]
     results = []
     with ProgressDisplay("cases", console=console) as display:
         for i, case in enumerate(cases):

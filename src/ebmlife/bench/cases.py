@@ -11,9 +11,10 @@ from torch.nn import functional as F
 
 from ebmlife.data import Batches, InMemory
 from ebmlife.nets import SNGANEnergy
+from ebmlife.nets.activations import ACTIVATIONS
 from ebmlife.nets.sngan import EnergyBlock
-from ebmlife.sampling.energy import Energy, tempered
-from ebmlife.sampling.fast import has_bf16, prepare
+from ebmlife.sampling.energy import Energy, energy_and_gradient, frozen, tempered
+from ebmlife.sampling.fast import Precision, has_bf16, prepare
 from ebmlife.sampling.loop import Walk, langevin
 from ebmlife.sampling.native.library import library
 from ebmlife.sampling.rng import Noise, Streams, normal
@@ -23,7 +24,9 @@ from ebmlife.training.starts import Uniform
 
 Contestant = Callable[[int], Any]  # does this many Langevin steps, or training updates
 STEP_SIZE, TEMPERATURE = 5e-3, 1e-2
-OURS, HALF, FOLDED, PLAIN, PEER = "ours, f32", "ours, bf16", "ours, no compiler", "plain PyTorch", "torchebm"
+AUTO, OURS, HALF, FOLDED = "ours, auto", "ours, f32", "ours, bf16", "ours, no compiler"
+BOTH = "ours, energy too"
+PLAIN, COMPILED, PEER = "plain PyTorch", "plain, torch.compile", "torchebm"
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,12 @@ class Case:
     width: int
     channels: int = 3
     batch: int = 64
+    activation: str = "relu"
 
     def net(self) -> SNGANEnergy:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            return SNGANEnergy(self.size, self.width, self.channels)
+            return SNGANEnergy(self.size, self.width, self.channels, self.activation)
 
     def start(self) -> Tensor:
         return 2 * torch.rand(self.batch, self.channels, self.size, self.size) - 1
@@ -54,18 +58,24 @@ CASES = (
     Case("32x32, width 256", 32, 256),
     Case("64x64, width 16 to 256", 64, 256, batch=16),
     Case("128x128, width 16 to 256", 128, 256, batch=16),
+    Case("32x32, width 64, 1 image", 32, 64, batch=1),
+    Case("32x32, width 64, 4 images", 32, 64, batch=4),
+    Case("128x128, 4 images", 128, 256, batch=4),
 )
+SMOOTH = tuple(Case(f"32x32, width 64, {name}", 32, 64, activation=name) for name in ACTIVATIONS if name != "relu")
 
 
 def plain_energy(net: SNGANEnergy) -> Energy:
     """Returns the energy as SNGAN's layer table gives it: convolutions first, then pooling."""
 
+    activation = ACTIVATIONS[getattr(net, "activation", "relu")]
+
     def energy(x: Tensor) -> Tensor:
         for block in net.blocks:
             assert isinstance(block, EnergyBlock)
-            h = block.conv_2(F.relu(block.conv_1(x if block.stem else F.relu(x))))
+            h = block.conv_2(activation(block.conv_1(x if block.stem else activation(x))))
             x = F.avg_pool2d(h + block.sc(x), 2) if block.down else h + block.sc(x)
-        value: Tensor = net.linear(F.relu(x).mean((2, 3)))
+        value: Tensor = net.linear(activation(x).mean((2, 3)))
         return value.squeeze(1)
 
     return energy
@@ -89,11 +99,27 @@ def contestants(case: Case) -> dict[str, Contestant]:
         energies[OURS] = prepare(net, temperature=TEMPERATURE, precision="f32")
     if has_bf16(x.device):
         energies[HALF] = prepare(net, temperature=TEMPERATURE, precision="bf16")
+        energies[AUTO] = prepare(net, temperature=TEMPERATURE, precision="auto")
     walks: dict[str, Contestant] = {PLAIN: lambda n: plain_walk(lambda x: printed(x) / TEMPERATURE, x, n)}
     for name, energy in energies.items():
         walks[name] = partial(walk_of, energy, x)
+    if OURS in energies:
+        walks[BOTH] = partial(_walk_with_energies, energies[OURS], x)
+    if case.size <= 32 and case.activation == "relu":  # it takes a minute to compile a case
+        compiled = torch.compile(printed)
+        walks[COMPILED] = lambda n: plain_walk(lambda x: compiled(x) / TEMPERATURE, x, n)
     peer = _torchebm(printed, x)
     return walks | ({PEER: peer} if peer else {})
+
+
+def _walk_with_energies(energy: Energy, x: Tensor, steps: int) -> Tensor:
+    """Runs Langevin steps that know the energy of every state, as a Metropolis test needs it."""
+    x = x.clone()
+    with frozen(energy):
+        for _ in range(steps):
+            _, grad = energy_and_gradient(energy, x)
+            x = x - STEP_SIZE**2 / 2 * grad + STEP_SIZE * torch.randn_like(x)
+    return x
 
 
 def walk_of(energy: Energy, x: Tensor, steps: int) -> Tensor:
@@ -118,10 +144,10 @@ def _torchebm(energy: Energy, x: Tensor) -> Contestant | None:
 def update_contestants(case: Case, *, steps: int = 30, bank: int = 1000) -> dict[str, Contestant]:
     """Returns the contestants that run training updates with persistent chains of `steps` steps, by name."""
 
-    def trainer(fast: bool) -> Trainer:
+    def trainer(fast: bool, precision: Precision = "f32") -> Trainer:
         net, streams = case.net(), Streams(0)
         data = InMemory(torch.randint(0, 256, (1000, case.channels, case.size, case.size), dtype=torch.uint8))
-        energy = TrainableEnergy(net)
+        energy = TrainableEnergy(net, precision=precision)
         if not fast:
             energy.learned = energy.full = plain_energy(net)
         walk = Walk(steps=steps, step_size=STEP_SIZE, noise=normal(streams["langevin"]))
@@ -131,4 +157,5 @@ def update_contestants(case: Case, *, steps: int = 30, bank: int = 1000) -> dict
     def train(trainer: Trainer, updates: int) -> None:
         trainer.fit(trainer.update + updates)
 
-    return {PLAIN: partial(train, trainer(False)), OURS: partial(train, trainer(True))}
+    found: dict[str, Contestant] = {PLAIN: partial(train, trainer(False)), OURS: partial(train, trainer(True))}
+    return found | ({AUTO: partial(train, trainer(True, "auto"))} if has_bf16(torch.device("cpu")) else {})

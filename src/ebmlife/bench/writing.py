@@ -1,9 +1,9 @@
 """Writes the results of the benchmark as a table, a record and a plot."""
 
 import json
-import platform
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ebmlife.bench.measuring import Growth, Result, matrix_rate
 from ebmlife.plots import charts, pictures
+from ebmlife.runs.machine import processor
 from ebmlife.sampling.fast import has_bf16
 from ebmlife.storage.atomic import atomic_write
 
@@ -45,8 +46,11 @@ def show(console: Console, results: list[Result], grown: Growth) -> None:
 
 def write(folder: Path, results: list[Result], grown: Growth) -> list[Path]:
     """Writes bench.json, bench.md and bench.png, and returns their paths."""
+    name, features = processor()
     machine = {
-        "processor": platform.processor() or platform.machine(),
+        "processor": name,
+        "features": " ".join(sorted(features)),
+        "date": datetime.now(UTC).date().isoformat(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "bf16": has_bf16(torch.device("cpu")),

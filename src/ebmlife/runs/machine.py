@@ -21,13 +21,13 @@ def versions() -> dict[str, str]:
 
 def describe(recipe: Recipe, device: torch.device) -> dict[str, Any]:
     """This machine and process, as in the manifest of a checkpoint."""
-    name, flags = _processor()
+    name, features = processor()
     return {
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "walks by": _path(recipe, device),
         "processor": name,
-        "processor features": sorted(flags & set(_FEATURES)),
+        "processor features": sorted(features),
         "PyTorch kernels for": torch.backends.cpu.get_cpu_capability(),
     }
 
@@ -43,19 +43,20 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str | None:
 
 def _path(recipe: Recipe, device: torch.device) -> str:
     precision = getattr(recipe.langevin, "precision", "f32")
-    half = precision == "bf16" or (precision == "auto" and has_bf16(device))
-    compiled = device.type == "cpu" and not half and library() is not None
-    return f"{'compiled program' if compiled else 'PyTorch'}, {'bf16' if half else 'f32'}"
+    chosen = {"auto": "auto" if has_bf16(device) else "f32"}.get(precision, precision)
+    compiled = device.type == "cpu" and library() is not None
+    return f"{'compiled program' if compiled else 'PyTorch'}, {chosen}"
 
 
-def _processor() -> tuple[str, set[str]]:
-    """The name and the features of the processor, where the system lists them."""
+def processor() -> tuple[str, set[str]]:
+    """The name of the processor, and its features that computing depends on, where the system lists them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor() or platform.machine(), set()
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
-    return fields.get("model name", platform.machine()), {*fields.get("flags", fields.get("Features", "")).split()}
+    flags = fields.get("flags", fields.get("Features", "")).split()
+    return fields.get("model name", platform.machine()), {*flags} & {*_FEATURES}
 
 
 def _text(value: Any) -> str:
