@@ -218,15 +218,15 @@ def stripes(*, n: int = 64) -> InMemory:
 
 
 def test_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from ebmlife.report import facts
+    from ebmlife.report import summary
 
     monkeypatch.setitem(build.DATA.makers, "stripes", stripes)
     works(tmp_path, capsys, data__kind="stripes", data__n="32")
     recipe = small_digits(data__kind="stripes")
     assert build.describe(recipe.data).classes == 2
     assert build.describe(recipe.data).features_for((1, 8, 8)) == "fid"
-    assert facts.class_names(recipe) == ("across", "down")
-    assert "stripes" in facts.headline(recipe, (1, 8, 8))
+    assert summary.class_names(recipe) == ("across", "down")
+    assert "stripes" in summary.headline(recipe, (1, 8, 8))
 
 
 def test_what_data_sets_declare_is_true(official_cifar10: Path) -> None:

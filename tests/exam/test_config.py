@@ -11,6 +11,7 @@ from rich.console import Console
 from ebmlife.errors import BadInput
 from ebmlife.exam import ExamConfig, of_function, of_run
 from ebmlife.exam.features import DIGITS, PLAIN, default_features, find_features
+from ebmlife.recipes.schema import part
 from ebmlife.runs import run as runs
 
 
@@ -80,10 +81,10 @@ def test_a_function_decides_on_its_start_itself(tmp_path: Path) -> None:
 
 
 def test_the_default_features_are_decided_in_one_place() -> None:
-    assert default_features(None, "digits", (1, 8, 8)) == "digits"
-    assert default_features(None, "cifar10", (3, 32, 32)) == "fid"
-    assert default_features("fast", "cifar10", (3, 32, 32)) == "moments"
-    assert default_features(None, "toy", (2,)) == "moments"
-    assert default_features("moments", "digits", (1, 8, 8)) == "moments"
+    assert default_features(None, part("digits"), (1, 8, 8)) == "digits"
+    assert default_features(None, part("cifar10"), (3, 32, 32)) == "fid"
+    assert default_features("fast", part("cifar10"), (3, 32, 32)) == "moments"
+    assert default_features(None, part("toy", name="rings"), (2,)) == "moments"
+    assert default_features("moments", part("digits"), (1, 8, 8)) == "moments"
     with pytest.raises(BadInput, match="unknown features 'digts'; did you mean 'digits'"):
         find_features("digts", (1, 8, 8))

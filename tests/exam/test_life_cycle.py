@@ -269,11 +269,11 @@ def test_an_exam_goes_on_with_the_same_data_and_features_only(tmp_path: Path) ->
     same = {"steps": 1000, "step_size": 0.1, "folder": tmp_path}
     assert not life_cycle(gaussian(1.0), x0, data=x0, **same, stopping=lambda: stop.pop(0)).complete  # type: ignore[arg-type]
     for change, said in (
-        ({"data": 50 * x0}, "with data"),
-        ({"data": x0, "shown": 2}, "with shown 8, not 2"),
-        ({"data": x0, "data_noise": 0.1}, "with data_noise"),
-        ({"data": x0, "features": Features("other", lambda x: x)}, "with features"),
-        ({"data": x0, "classifier": lambda x: x}, "with classes False, not True"),
+        ({"data": 50 * x0}, "data: "),
+        ({"data": x0, "shown": 2}, "shown: 8 -> 2"),
+        ({"data": x0, "data_noise": 0.1}, "data_noise: "),
+        ({"data": x0, "features": Features("other", lambda x: x)}, "features: "),
+        ({"data": x0, "classifier": lambda x: x}, "classes: False -> True"),
     ):
         with pytest.raises(BadInput, match=said):
             life_cycle(gaussian(1.0), x0, **same, **change)  # type: ignore[arg-type]
