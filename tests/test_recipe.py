@@ -337,7 +337,7 @@ def test_midrun_lives_as_long_as_the_defence_walks_and_its_ablation_only_never_a
     assert isinstance(recipe, EBMRecipe)
     if name != "cifar10-midrun":  # whose tables contradict its rule
         lifetime = recipe.langevin.steps(0) / recipe.chains.options["rejuvenate"]
-        assert lifetime >= recipe.sampling_steps * (1 - 1e-6)  # what the defence walks was learned from
+        assert lifetime >= recipe.sampling_steps * (1 - 1e-6)  # what the defense walks was learned from
     assert len(recipe.optimizer.learning_rate.values) > 1
     assert ablation.optimizer.learning_rate == constant(recipe.optimizer.learning_rate(0))
     assert [line.split(":")[0] for line in differences(recipe, ablation)] == ["optimizer.learning_rate"]

@@ -1,4 +1,4 @@
-"""A defence so small that an attack on it takes a moment, and so simple that its answers are known."""
+"""A defense so small that an attack on it takes a moment, and so simple that its answers are known."""
 
 import torch
 from torch import Tensor, nn

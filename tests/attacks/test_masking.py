@@ -89,10 +89,10 @@ def test_whoever_knows_no_defence_knows_as_much_of_the_noise(gradient: str, unaw
 
 
 def test_transfer_with_known_noise_climbs_the_bare_classifiers_loss() -> None:
-    """As without: where the first step leads does not depend on what the defence predicts."""
+    """As without: where the first step leads does not depend on what the defense predicts."""
     torch.manual_seed(0)
     linear, x = nn.Linear(16, 3), 2 * torch.rand(40, 1, 4, 4) - 1
-    linear.weight.data *= 5  # the slope at the logits leads to the runner-up, and the defence has another
+    linear.weight.data *= 5  # the slope at the logits leads to the runner-up, and the defense has another
     classifier = nn.Sequential(nn.Flatten(), linear)
     y = classifier(x).argmax(1)
     purifier = Purifier(gaussian(0.3), steps=4, step_size=0.2)

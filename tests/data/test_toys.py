@@ -59,7 +59,7 @@ def test_samples_follow_the_density(density):
 def test_mixture_density_at_a_mode_is_that_of_its_gaussian():
     mixture = Mixture()
     assert mixture.modes.shape == (8, 2)
-    expected = -math.log(2 * math.pi * mixture.scale**2 * 8)  # the neighbours are 9 deviations away
+    expected = -math.log(2 * math.pi * mixture.scale**2 * 8)  # the neighbors are 9 deviations away
     assert mixture.log_density(mixture.modes) == pytest.approx(expected, abs=1e-6)
 
 

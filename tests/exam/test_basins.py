@@ -22,7 +22,7 @@ def walls(x: Tensor) -> Tensor:
     return torch.lerp(heights[i], heights[i + 1], (at - knots[i]) / 0.5) + x[:, 1].square()
 
 
-def test_a_mixture_has_as_many_basins_as_modes_and_its_barriers_are_those_between_neighbours() -> None:
+def test_a_mixture_has_as_many_basins_as_modes_and_its_barriers_are_those_between_neighbors() -> None:
     toy = Mixture(count=5, radius=0.7, scale=0.1)
     x = toy.sample(60, rng=torch.Generator().manual_seed(0))
     found = basins(lambda x: -toy.log_density(x), x, step_size=0.05, steps=50)
@@ -31,7 +31,7 @@ def test_a_mixture_has_as_many_basins_as_modes_and_its_barriers_are_those_betwee
     assert torch.equal(torch.cdist(found.minima.double(), toy.modes).min(1).values < 5e-3, torch.ones(5).bool())
     same = toy.region(x)[:, None] == toy.region(x)
     assert torch.equal(found.basin[:, None] == found.basin, same)
-    # Halfway between two neighbours their Gaussians are equal, and the others are too far to matter.
+    # Halfway between two neighbors their Gaussians are equal, and the others are too far to matter.
     halfway = (toy.modes[:1] + toy.modes[1:2]) / 2
     saddle = -toy.log_density(halfway).item()
     assert [merge.height for merge in found.merges] == pytest.approx([saddle] * 4, rel=1e-3)

@@ -17,7 +17,7 @@ from ebmlife.report.uploads import Form
 from ebmlife.report.writing import write
 from report.conftest import STEPS
 from report.test_server import serving
-from report.test_trial import defence
+from report.test_trial import defense
 from report.test_uploads import encoded
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -197,7 +197,7 @@ def drop(page: Any, body: bytes, kind: str = "image/png") -> None:
 
 @pytest.fixture
 def live(run: Path) -> Iterator[str]:
-    trials = Trials(defence(shape=(1, 8, 8)), Form("Brightness", (1, 8, 8), langevin=20))
+    trials = Trials(defense(shape=(1, 8, 8)), Form("Brightness", (1, 8, 8), langevin=20))
     with serving(run, trials=trials) as server:
         yield server.address
 

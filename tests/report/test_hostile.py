@@ -29,7 +29,7 @@ from ebmlife.report.uploads import Form
 from report.conftest import CLASSIFIER
 from report.test_robustness import NAME
 from report.test_server import ask, serving
-from report.test_trial import defence
+from report.test_trial import defense
 from report.test_uploads import encoded
 
 SECRET = "a secret of somebody else's"
@@ -336,7 +336,7 @@ def test_the_hubs_cache_keeps_a_models_files_beside_it(tmp_path: Path) -> None:
 
 @pytest.fixture
 def live(run: Path) -> Iterator[PageServer]:
-    with serving(run, trials=Trials(defence(), Form("Brightness", (1, 4, 4), langevin=1))) as it:
+    with serving(run, trials=Trials(defense(), Form("Brightness", (1, 4, 4), langevin=1))) as it:
         yield it
 
 
@@ -533,7 +533,7 @@ def test_files_that_appear_while_it_serves_are_left_out(
 
 def test_an_answer_that_is_not_finite_fails_the_trial(live: PageServer) -> None:
     assert live.trials is not None
-    live.trials._defence = defence(energy=lambda x: x.flatten(1).sum(1) * float("nan"))
+    live.trials._defense = defense(energy=lambda x: x.flatten(1).sum(1) * float("nan"))
     picture = encoded(Image.new("L", (4, 4), color=130))
     wish = "radius=0&steps=1&langevin=1&attacker=transfer"
     _, found, _ = ask(live, f"/trial?{wish}", method="POST", body=picture, Content_Type="image/png")

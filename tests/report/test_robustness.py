@@ -70,7 +70,7 @@ def test_natural_accuracy_is_not_that_of_a_known_noise(run: Path) -> None:
 
 def test_examples_are_shown_with_their_predictions(made: Path) -> None:
     (attack,) = robustness.read(made, [f"class {i}" for i in range(10)])
-    assert attack.shown == "transfer-k2"  # the longest defence
+    assert attack.shown == "transfer-k2"  # the longest defense
     found = Examples.load(made / "attacks" / NAME / attack.shown / "examples.safetensors")
     example = attack.examples[3]
     assert example.label == f"class {found.labels[3]}"

@@ -18,7 +18,7 @@ from ebmlife.errors import BadInput
 from ebmlife.report.server import PageServer
 from ebmlife.report.trials import Trials
 from ebmlife.report.uploads import LARGEST, Form
-from report.test_trial import defence
+from report.test_trial import defense
 from report.test_uploads import encoded
 
 WISH = "radius=8&steps=2&langevin=5&attacker=transfer"
@@ -38,7 +38,7 @@ def serving(run: Path, **options: Any) -> Iterator[PageServer]:
 
 @pytest.fixture
 def trials() -> Trials:
-    return Trials(defence(), Form("Brightness", (1, 4, 4), langevin=5))
+    return Trials(defense(), Form("Brightness", (1, 4, 4), langevin=5))
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_one_image_at_a_time_and_it_can_be_cancelled(server: PageServer, trials:
         gate.wait(30)
         return x.square().flatten(1).sum(1)
 
-    trials._defence = defence(energy=held)
+    trials._defense = defense(energy=held)
     _, found = tried(server)
     status, refused = tried(server)
     assert (status, refused["error"]) == (409, "another trial is running; wait for it or cancel it")

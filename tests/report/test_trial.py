@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ebmlife.defense import DefendedClassifier
 from ebmlife.report import trial
-from ebmlife.report.trial import Defence, Trial
+from ebmlife.report.trial import Defense, Trial
 from ebmlife.report.uploads import TrialSettings
 
 WISH = TrialSettings(radius=8, steps=3, langevin=20, attacker="bpda")
@@ -26,7 +26,7 @@ def bowl(x: Tensor) -> Tensor:
     return 50 * (x - 0.5).square().flatten(1).sum(1)
 
 
-def defence(**changes: Any) -> Defence:
+def defense(**changes: Any) -> Defense:
     fields = {
         "energy": bowl,
         "step_size": 0.1,
@@ -36,7 +36,7 @@ def defence(**changes: Any) -> Defence:
         "classifier": Brightness(),
         "classes": ("dark", "bright"),
     }
-    return Defence(**(fields | changes))
+    return Defense(**(fields | changes))
 
 
 def finished(it: Trial) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def finished(it: Trial) -> dict[str, Any]:
 
 
 def test_a_trial_ends_with_all_three_images_and_what_was_seen_in_them() -> None:
-    state = finished(Trial(defence(), torch.full((1, 4, 4), 0.02), WISH))
+    state = finished(Trial(defense(), torch.full((1, 4, 4), 0.02), WISH))
     assert not state["failed"]
     assert state["done"] == 1
     # 8/255 of the range is 0.063 of [-1, 1]: enough to turn 0.02, which the bowl brings back to 0.5.
@@ -61,7 +61,7 @@ def test_a_trial_ends_with_all_three_images_and_what_was_seen_in_them() -> None:
 
 
 def test_without_a_radius_the_image_is_only_purified() -> None:
-    state = finished(Trial(defence(), torch.full((1, 4, 4), -0.9), TrialSettings(0, 3, 20, "bpda")))
+    state = finished(Trial(defense(), torch.full((1, 4, 4), -0.9), TrialSettings(0, 3, 20, "bpda")))
     assert state["attacked"]["image"] == state["natural"]["image"]
     assert state["natural"]["said"][0]["name"] == "dark"
     assert "still sees" in state["said"] or "is fooled" in state["said"]
@@ -72,7 +72,7 @@ def test_a_trial_can_be_cancelled_in_the_middle_of_a_walk() -> None:
         time.sleep(0.002)
         return bowl(x)
 
-    it = Trial(defence(energy=slow), torch.zeros(1, 4, 4), TrialSettings(8, 100, 5000, "bpda"))
+    it = Trial(defense(energy=slow), torch.zeros(1, 4, 4), TrialSettings(8, 100, 5000, "bpda"))
     assert not it.over
     it.cancel()
     state = finished(it)
@@ -82,7 +82,7 @@ def test_a_trial_can_be_cancelled_in_the_middle_of_a_walk() -> None:
 
 def test_a_trial_that_nobody_looks_at_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "ABANDONED", -1.0)
-    assert finished(Trial(defence(), torch.zeros(1, 4, 4), WISH))["said"] == "Cancelled."
+    assert finished(Trial(defense(), torch.zeros(1, 4, 4), WISH))["said"] == "Cancelled."
 
 
 def _explodes(x: Tensor) -> Tensor:
@@ -94,13 +94,13 @@ def test_a_trial_that_fails_says_so_in_a_line_and_is_over(error: Exception) -> N
     def broken(x: Tensor) -> Tensor:
         raise error
 
-    state = finished(Trial(defence(energy=broken), torch.zeros(1, 4, 4), WISH))
+    state = finished(Trial(defense(energy=broken), torch.zeros(1, 4, 4), WISH))
     assert state["failed"]
     assert state["said"] == "The trial failed: broken net"
 
 
 def test_a_diverging_energy_is_said() -> None:
-    state = finished(Trial(defence(energy=_explodes), torch.zeros(1, 4, 4), WISH))
+    state = finished(Trial(defense(energy=_explodes), torch.zeros(1, 4, 4), WISH))
     assert state["failed"]
     assert "finite" in state["said"]
 
@@ -114,9 +114,9 @@ def test_the_final_word_is_the_defended_classifiers(monkeypatch: pytest.MonkeyPa
         return forward(self, x, **options)
 
     monkeypatch.setattr(DefendedClassifier, "forward", counted)
-    finished(Trial(defence(), torch.full((1, 4, 4), 0.02), WISH))
+    finished(Trial(defense(), torch.full((1, 4, 4), 0.02), WISH))
     assert asked[0] == asked[-1] == trial.VERIFY
 
 
 def test_classes_without_names_are_numbers() -> None:
-    assert defence(classes=()).name(1) == "1"
+    assert defense(classes=()).name(1) == "1"

@@ -19,7 +19,7 @@ from ebmlife.report.contents import read_contents
 from ebmlife.report.images import embedded
 from ebmlife.report.server import PageServer
 from ebmlife.report.summary import class_names
-from ebmlife.report.trial import Defence
+from ebmlife.report.trial import Defense
 from ebmlife.report.trials import Trials
 from ebmlife.report.uploads import LIMITS, Form
 from ebmlife.report.writing import prepare, write
@@ -124,7 +124,7 @@ def _trials(options: argparse.Namespace) -> Trials:
     recipe, walk = model.recipe, model.recipe.langevin
     classifier = classifiers.find(options.classifier, trust=options.trust).to(model.device)
     validation.classes(classifier, torch.zeros(1, *model.shape, device=model.device))
-    defence = Defence(
+    defense = Defense(
         model.energy, walk.step_size, walk.clip, model.shape, model.device, classifier, class_names(recipe)
     )
     form = Form(
@@ -134,7 +134,7 @@ def _trials(options: argparse.Namespace) -> Trials:
         radius=_radius(options.folder),
         examples=_examples(model),
     )
-    return Trials(defence, form)
+    return Trials(defense, form)
 
 
 def _examples(model: Model) -> list[str]:

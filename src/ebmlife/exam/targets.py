@@ -26,7 +26,7 @@ from ebmlife.runs.model import Model
 from ebmlife.runs.user_code import Trust, import_object, is_import_path
 from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import Energy
-from ebmlife.sampling.rng import derive_seed, generator, normal
+from ebmlife.sampling.rng import INITIAL_STATES, derive_seed, generator, normal
 from ebmlife.storage import checkpoint
 from ebmlife.training.recovery import LowestEnergy
 from ebmlife.training.starts import FromData, FromGenerator, Start, Uniform
@@ -75,7 +75,7 @@ def of_run(
         trust_code=trust_code,
     )
     recipe, images = model.recipe, choose(model, data, split, tests=False)
-    rng = generator(config.seed, f"{scope} births", device=model.device)
+    rng = generator(config.seed, f"{scope} {INITIAL_STATES}", device=model.device)
     x0 = _start_states(model, images.data, CHAINS if config.chains is None else config.chains, config.start, rng)
     energy = _conditioned(model, x0, rng) if config.conditional else model.energy
     features, trace = find_features(default_features(config.features, recipe.data, model.shape), model.shape)

@@ -49,7 +49,7 @@ def cifar10_midrun_small() -> dict[str, Any]:
     """An energy for defense of CIFAR-10 with a narrow network, with chains from data: hours on two cores.
 
     Temperature, steps and step size are those of cifar10-shortrun-small, which were tuned; the bank is so small that a
-    state is drawn every twenty updates, and grows as old as the defence needs within a thousand. Measured here: at K =
+    state is drawn every twenty updates, and grows as old as the defense needs within a thousand. Measured here: at K =
     100 in front of a ResNet-20, 66 % of natural test images right (92 % bare) and 16 % under attack at 8/255 (none
     bare); see docs/results/defense.md.
 
@@ -68,7 +68,7 @@ def cifar10_midrun_small() -> dict[str, Any]:
         "start": part("data"),
         "chains": part("persistent", size=1280, rejuvenate=steps / lifetime),
         "optimizer": {"learning_rate": "3e-4, 1e-4 @ 3000, 3e-5 @ 5000, 1e-5 @ 6500", "ema": 0.995},
-        "sampling_steps": lifetime // 2,  # of the defence: what is trained for reaches further
+        "sampling_steps": lifetime // 2,  # of the defense: what is trained for reaches further
         "watch": {"pictures_every": 250},
         "checkpoint": {"every": 250},
     }
@@ -97,7 +97,7 @@ def digits_midrun() -> dict[str, Any]:
         "start": part("data"),
         "chains": part("persistent", size=2000, rejuvenate=steps / lifetime),
         "optimizer": {"learning_rate": "1e-3, 3e-4 @ 1000, 1e-4 @ 1500, 3e-5 @ 1800", "ema": 0.99},
-        "sampling_steps": lifetime // 2,  # of the defence: what is trained for reaches further
+        "sampling_steps": lifetime // 2,  # of the defense: what is trained for reaches further
         "watch": {"pictures_every": 500},
         "checkpoint": {"every": 500},
     }

@@ -26,7 +26,7 @@ ABANDONED = 20.0  # seconds without a request, after which a trial ends
 
 
 @dataclass(frozen=True)
-class Defence:
+class Defense:
     """What a trial attacks: a classifier, and the energy that purifies its images."""
 
     energy: Energy
@@ -63,11 +63,11 @@ class _Cancellable(nn.Module):
 class Trial:
     """A trial of one image, in a thread of its own; `state` is what the page shows."""
 
-    def __init__(self, defence: Defence, x: Tensor, wish: TrialSettings) -> None:
-        self._defence, self._x, self._wish = defence, x[None].to(defence.device), wish
-        energy = _Cancellable(defence.energy, self._check)
-        purifier = Purifier(energy, steps=wish.langevin, step_size=defence.step_size, clip=defence.clip)
-        self._robust = DefendedClassifier(defence.classifier, purifier, replicas=REPLICAS, gradient=wish.attacker)
+    def __init__(self, defense: Defense, x: Tensor, wish: TrialSettings) -> None:
+        self._defense, self._x, self._wish = defense, x[None].to(defense.device), wish
+        energy = _Cancellable(defense.energy, self._check)
+        purifier = Purifier(energy, steps=wish.langevin, step_size=defense.step_size, clip=defense.clip)
+        self._robust = DefendedClassifier(defense.classifier, purifier, replicas=REPLICAS, gradient=wish.attacker)
         self._state: dict[str, Any] = {"done": 0.0, "said": "", "over": False, "failed": False, "frames": []}
         self._state |= {"natural": None, "attacked": None, "purified": None}
         self._stop, self._asked = threading.Event(), time.monotonic()
@@ -169,10 +169,10 @@ class Trial:
         if not bool(shares.isfinite().all()):
             raise BadInput(f"{who} returns probabilities that are not finite")
         best = int(shares.argmax())
-        return {"who": who, "name": self._defence.name(best), "share": float(shares[best]), "right": best == label}
+        return {"who": who, "name": self._defense.name(best), "share": float(shares[best]), "right": best == label}
 
     def _summary(self, label: int, bare: int, defended: int) -> str:
-        name = self._defence.name
+        name = self._defense.name
         fooled = f"still sees {name(label)}" if bare == label else f"is fooled: it sees {name(bare)}, not {name(label)}"
         holds = f"sees {name(label)}" if defended == label else f"is broken: it sees {name(defended)}"
         return f"Finished. After the attack the classifier alone {fooled}; the defense {holds}."

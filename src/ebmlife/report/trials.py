@@ -4,7 +4,7 @@ import secrets
 import threading
 from http import HTTPStatus
 
-from ebmlife.report.trial import Defence, Trial
+from ebmlife.report.trial import Defense, Trial
 from ebmlife.report.uploads import Form, TrialSettings, decode_image
 
 
@@ -19,8 +19,8 @@ class Refused(Exception):
 class Trials:
     """Starts one trial at a time, and keeps the current or the last one."""
 
-    def __init__(self, defence: Defence, form: Form) -> None:
-        self.form, self._defence, self._lock = form, defence, threading.Lock()
+    def __init__(self, defense: Defense, form: Form) -> None:
+        self.form, self._defense, self._lock = form, defense, threading.Lock()
         self._name = ""
         self._trial: Trial | None = None
 
@@ -29,8 +29,8 @@ class Trials:
         with self._lock:  # one image is unpacked at a time: they can be large
             if self._trial is not None and not self._trial.over:
                 raise Refused(HTTPStatus.CONFLICT, "another trial is running; wait for it or cancel it")
-            x = decode_image(body, kind=kind, shape=self._defence.shape)
-            self._name, self._trial = secrets.token_hex(8), Trial(self._defence, x, settings)
+            x = decode_image(body, kind=kind, shape=self._defense.shape)
+            self._name, self._trial = secrets.token_hex(8), Trial(self._defense, x, settings)
             return self._name
 
     def find(self, name: str) -> Trial:

@@ -13,7 +13,7 @@ from ebmlife.runs.prior import FixedPrior
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import langevin
 from ebmlife.sampling.purifier import Purifier
-from ebmlife.sampling.rng import Streams, normal
+from ebmlife.sampling.rng import INITIAL_STATES, Streams, normal
 from ebmlife.training.starts import Start
 
 MOST = 10**7  # samples in one call
@@ -100,5 +100,5 @@ class Model:
     def _block(self, size: int, steps: int, seed: int, scope: str) -> Tensor:
         streams = Streams(seed, device=self.device, scope=scope)
         step_size, clip = self.recipe.langevin.step_size, self.recipe.langevin.clip
-        x, noise = self.start(size, rng=streams["births"]).x, normal(streams["langevin"])
+        x, noise = self.start(size, rng=streams[INITIAL_STATES]).x, normal(streams["langevin"])
         return langevin(self.energy, x, steps=steps, step_size=step_size, noise=noise, clip=clip)[0]

@@ -1,8 +1,8 @@
 """Random numbers. Randomness is always an argument: nothing in ebmlife draws from the global generator.
 
-A generator is determined by a seed and a name. Training uses plain names such as "births", "bank" and "weights".
-Samples, scores and pictures put a scope before them ("sample/0/births"), and exams and attacks have names of their own
-("exam births", "17/start"), so that commands with the same seed draw independent numbers.
+A generator is determined by a seed and a name. Training uses plain names such as "bank" and "weights". Samples, scores
+and pictures put a scope before them ("sample/0/langevin"), and exams and attacks have names of their own
+("17/start"), so that commands with the same seed draw independent numbers.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+INITIAL_STATES = "births"  # the name of their stream; another name would change the numbers of saved runs
 Noise = Callable[[Tensor], Tensor]  # x -> N(0, I) of the shape of x
 
 

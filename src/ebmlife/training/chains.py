@@ -19,7 +19,7 @@ from torch import Tensor
 from ebmlife.errors import BadInput, at_least
 from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import Walk
-from ebmlife.sampling.rng import Streams
+from ebmlife.sampling.rng import INITIAL_STATES, Streams
 from ebmlife.sampling.schedule import Schedule, scheduled
 from ebmlife.training.bank import Bank as Bank  # chains are written with both
 from ebmlife.training.bank import Negatives as Negatives
@@ -89,7 +89,7 @@ class Fresh:
 
     def __init__(self, start: Start, walk: Walk, streams: Streams | None = None) -> None:
         streams = streams or Streams()
-        self.start, self.walk, self.rng = start, walk, streams["births"]
+        self.start, self.walk, self.rng = start, walk, streams[INITIAL_STATES]
 
     @staticmethod
     def cost(options: Mapping[str, Any], *, batch: int, steps: float) -> UpdateCost:
@@ -143,7 +143,7 @@ class Persistent:
         if not all(0 <= p <= 1 for p in self.rejuvenate.values):
             raise BadInput(f"chains.rejuvenate is a probability, from 0 to 1, not {self.rejuvenate.values}")
         streams = streams or Streams()
-        self.rng, self.start_rng = streams["bank"], streams["births"]
+        self.rng, self.start_rng = streams["bank"], streams[INITIAL_STATES]
         self.bank: Bank = Bank(start, size, self.rng)
 
     @staticmethod
@@ -212,7 +212,7 @@ class BurnIn:
         self.needed = mature if count_first_walk else mature + 1
         self.burn_in_walk = walk if burn_in_steps is None else walk.with_steps(burn_in_steps)
         streams = streams or Streams()
-        self.rng, self.start_rng = streams["bank"], streams["births"]
+        self.rng, self.start_rng = streams["bank"], streams[INITIAL_STATES]
         self.bank: Bank = Bank(start, size, self.rng)
         self.burn_in = Bank(start, burn_in_size, self.rng)
         self.burn_in.age = torch.randint(0, mature + 1, (burn_in_size,), generator=self.rng, device=self.rng.device)

@@ -11,8 +11,8 @@ const Charts = (() => {
     }
   });
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const faint = (name, percent) => colour(name) + Math.round(2.55 * percent).toString(16).padStart(2, "0"); // #rrggbbaa
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const faint = (name, percent) => color(name) + Math.round(2.55 * percent).toString(16).padStart(2, "0"); // #rrggbbaa
   const plain = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 4 });
 
   // 0 has its place on a logarithmic axis of steps; other axes hold nothing that is not above 0.
@@ -51,7 +51,7 @@ const Charts = (() => {
     return plain.format(v);
   }
 
-  const lineColour = (i, many) => (many ? colour(`--line-${i % 6}`) : colour("--accent"));
+  const lineColor = (i, many) => (many ? color(`--line-${i % 6}`) : color("--accent"));
   const dashes = [[], [6, 3], [2, 3], [8, 3, 2, 3], [4, 2], [1, 2]];
   const dash = (i) => dashes[(i + Math.floor(i / 6)) % dashes.length]; // the seventh line is not drawn as the first
 
@@ -61,7 +61,7 @@ const Charts = (() => {
     const bands = [];
     const many = spec.lines.length > 1;
     spec.lines.forEach((line, i) => {
-      const stroke = () => lineColour(i, many);
+      const stroke = () => lineColor(i, many);
       if (line.low) {
         data.push(moved(y, line.high), moved(y, line.low));
         series.push({ stroke: null, points: { show: false } }, { stroke: null, points: { show: false } });
@@ -139,7 +139,7 @@ const Charts = (() => {
 
   function rule(ctx, x0, y0, x1, y1, token, dash) {
     ctx.save();
-    ctx.strokeStyle = colour(token);
+    ctx.strokeStyle = color(token);
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash(dash.map((d) => d * devicePixelRatio));
     ctx.beginPath();
@@ -151,7 +151,7 @@ const Charts = (() => {
 
   function wide(ctx, text) {
     ctx.save();
-    ctx.font = `${12 * devicePixelRatio}px ${colour("--sans")}`;
+    ctx.font = `${12 * devicePixelRatio}px ${color("--sans")}`;
     const { width } = ctx.measureText(text);
     ctx.restore();
     return width;
@@ -159,8 +159,8 @@ const Charts = (() => {
 
   function write(ctx, text, left, top, token, align) {
     ctx.save();
-    ctx.font = `${12 * devicePixelRatio}px ${colour("--sans")}`;
-    ctx.fillStyle = colour(token);
+    ctx.font = `${12 * devicePixelRatio}px ${color("--sans")}`;
+    ctx.fillStyle = color(token);
     ctx.textAlign = align;
     ctx.textBaseline = "top";
     ctx.fillText(text, left, top);
@@ -187,11 +187,11 @@ const Charts = (() => {
     const half = spec.bars ? (data[0][1] - data[0][0]) / 2 || 0.5 : 0;
     const end = Object.keys(spec.regions).length ? Math.max(last, stepScale.to(3e5)) : last;
     const axis = {
-      stroke: () => colour("--soft"),
-      font: `12px ${colour("--sans")}`,
-      labelFont: `12px ${colour("--sans")}`,
+      stroke: () => color("--soft"),
+      font: `12px ${color("--sans")}`,
+      labelFont: `12px ${color("--sans")}`,
       labelSize: 20,
-      grid: { stroke: () => colour("--rule"), width: 1 },
+      grid: { stroke: () => color("--rule"), width: 1 },
       ticks: { show: false },
     };
     const counted = spec.x.every(Number.isInteger) ? { incrs: wholes } : {};

@@ -61,7 +61,7 @@ const Live = (() => {
       else if (answer.status !== 204) throw new Error(answer.statusText);
       pulse("live", false);
     } catch {
-      pulse("no longer served: figures are the last that came", true);
+      pulse("no longer served: these are the last results", true);
     }
     setTimeout(look, document.hidden ? 4 * EVERY : EVERY);
   }
