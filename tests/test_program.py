@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from ebmlife.nets import SNGANEnergy
 from ebmlife.nets.activations import ACTIVATIONS
 from ebmlife.sampling.energy import gradient
-from ebmlife.sampling.native import Program
+from ebmlife.sampling.fast import blocks, prepare
+from ebmlife.sampling.native import Program, Unsupported
 from ebmlife.sampling.native.library import library
 from ebmlife.sampling.native.program import split
 
@@ -163,3 +164,49 @@ def test_tiles_cover_all_outputs_and_split_no_pair(outputs: int, sizes: tuple[in
     assert set(tiles) <= set(sizes)
     assert all(size % 2 == 0 for size in tiles[:-1])
     assert len(tiles) <= -(-outputs // sizes[0]) + 2
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(("size", "strips"), [(8, 2), (8, 4), (32, 8), (64, 2)])
+@pytest.mark.parametrize("block", [8, 16])
+def test_strips_change_no_bit(half: bool, size: int, strips: int, block: int) -> None:
+    """But for the order in which an energy is summed over pixels."""
+    net, x = made(lambda: SNGANEnergy(size, 16, 3, activation="silu")), images(5, size=size)
+    energy, in_strips = torch.empty(5), torch.empty(5)
+    wanted = Program(net, x.shape[1:], half=half)(x, threads=1, energy=energy)
+    got = Program(net, x.shape[1:], half=half, images=block, strips=strips)(x, threads=2, energy=in_strips)
+    assert torch.equal(got, wanted)
+    torch.testing.assert_close(in_strips, energy, rtol=1e-5, atol=1e-6)
+
+
+class Wide(nn.Module):
+    """Its kernel reaches two columns far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.linear = nn.Conv2d(1, 4, 5, padding=2), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(F.relu(self.body(x)).mean((2, 3))).squeeze(1)
+
+
+def test_strips_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(Unsupported, match="8 strips of 4 columns"):
+        Program(made(lambda: SNGANEnergy(8, 4, 1)), (1, 8, 8), strips=8)
+    with pytest.raises(Unsupported, match="beyond the next column"):
+        Program(Wide(), (1, 8, 8), strips=2)
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_any_number_of_images_has_the_same_gradients(n: int) -> None:
+    net, x = made(lambda: SNGANEnergy(8, 12, 1)), images(64, 1)
+    energy = prepare(net)
+    assert torch.equal(gradient(energy, x[:n]), gradient(energy, x)[:n])
+
+
+def test_blocks_are_full_or_nearly() -> None:
+    assert blocks(16) == [(16, 1)]
+    assert blocks(9) == [(8, 1)]
+    assert blocks(1) == [(16, 16), (8, 8), (16, 8), (8, 4), (16, 4), (8, 2), (16, 2)]
+    assert blocks(3)[0] == (16, 4)  # 12 of 16
+    assert all(n * strips <= places for n in range(1, 8) for places, strips in blocks(n))

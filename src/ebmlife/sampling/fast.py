@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from ebmlife.sampling.native.library import build_ahead
 from ebmlife.sampling.precision import fastest
 from ebmlife.sampling.weight_copies import Copies, Copy
 
-_FEWEST = 8  # images: a block that is not full wastes more than it gains
 Precision = Literal["auto", "f32", "bf16"]
 Compile = Literal["auto", "on", "off"]
 
@@ -74,6 +73,26 @@ def has_bf16(device: torch.device) -> bool:
     return False
 
 
+class Block(NamedTuple):
+    """The places of a block of the compiled program, and the strips that each image is cut into."""
+
+    places: int
+    strips: int
+
+
+_UNKNOWN = Block(0, 0)
+
+
+def blocks(images: int) -> list[Block]:
+    """Returns the blocks for so many images, the fullest first, without those of which more than three quarters are
+    empty."""
+    if images >= 8:
+        return [Block(16 if images >= 16 else 8, 1)]
+    found = [Block(places, strips) for places in (8, 16) for strips in (1, 2, 4, 8, 16) if images * strips <= places]
+    full = [block for block in found if 4 * images * block.strips >= 8]
+    return sorted(full, key=lambda block: (-images * block.strips, block.places))
+
+
 class _Fast(nn.Module):
     """The energy in one precision: by the compiled program where it supports the network and the states, else by
     PyTorch, for bfloat16 on a copy of the network in that type."""
@@ -84,7 +103,7 @@ class _Fast(nn.Module):
         self._torch = [_by_torch(net, compiled)]  # in a list, so that it is not registered as a submodule
         self._programs = Copies(net, lambda: _Programs(net, half))
         self._halves = Copies(net, lambda: _Halved(net, compiled))
-        self._programmed: dict[tuple[tuple[int, ...], int], bool] = {}  # by shape of a state and size of a block
+        self._blocks: dict[tuple[tuple[int, ...], int], Block | None] = {}  # by shape, and states of a thread
 
     def forward(self, x: Tensor) -> Tensor:
         energy: Tensor = self.net(x)
@@ -101,19 +120,21 @@ class _Fast(nn.Module):
     def _gradient(self, x: Tensor, energy: Tensor | None) -> Tensor:
         """Returns the gradient, and fills `energy` if it is given."""
         count = torch_threads.awake()
-        key = tuple(x.shape[1:]), 8 if len(x) < 16 * count else 16  # so that every thread has work
-        fits = x.dtype == torch.float32 and x.device.type == "cpu" and len(x) >= _FEWEST
-        if fits and self._programmed.get(key, True):
+        key = tuple(x.shape[1:]), min(16, -(-len(x) // count))  # so that every thread has work
+        fits = x.dtype == torch.float32 and x.device.type == "cpu" and len(x) > 0
+        if fits and self._blocks.get(key, _UNKNOWN) is not None:
             try:
                 copied = self._programs.current()
                 if copied is None:
                     with self._programs.walk(always=False):
                         return self._gradient(x, energy)
-                program = copied.program(*key)
-                self._programmed[key] = True
-                return program(x, threads=count, energy=energy)
+                if key not in self._blocks:
+                    self._blocks[key] = copied.fitting(*key)
+                block = self._blocks[key]
+                if block is not None:
+                    return copied.program(key[0], block)(x, threads=count, energy=energy)
             except Unsupported:
-                self._programmed[key] = False
+                self._blocks[key] = None
         return self._by_halves(x, energy) if self._half else self._by_itself(x, energy)
 
     def _by_itself(self, x: Tensor, energy: Tensor | None) -> Tensor:
@@ -140,7 +161,7 @@ class _Fast(nn.Module):
     @contextmanager
     def walking(self) -> Iterator[None]:
         with (
-            torch_threads.walking(asleep=any(self._programmed.values())),
+            torch_threads.walking(asleep=any(self._blocks.values())),
             self._programs.walk(),
             self._halves.walk(),
         ):
@@ -194,15 +215,28 @@ class _Programs(Copy):
     def __init__(self, net: nn.Module, half: bool) -> None:
         super().__init__(_copied(net))
         self._half = half
-        self._programs: dict[tuple[tuple[int, ...], int], Program] = {}
+        self._programs: dict[tuple[tuple[int, ...], Block], Program] = {}
 
-    def program(self, shape: tuple[int, ...], images: int) -> Program:
-        """Returns the program for states of this shape and blocks of this many images, or raises Unsupported."""
-        if (shape, images) not in self._programs:
+    def fitting(self, shape: tuple[int, ...], images: int) -> Block | None:
+        """Returns the block that so many images of a thread fill best; None where too much of it would be empty."""
+        for block in blocks(images):
+            try:
+                self.program(shape, block)
+            except Unsupported:
+                if block.strips == 1:
+                    raise
+                continue
+            return block
+        return None
+
+    def program(self, shape: tuple[int, ...], block: Block) -> Program:
+        """Returns the program for states of this shape and such blocks, or raises Unsupported."""
+        if (shape, block) not in self._programs:
             self.keep = bool(self._programs)  # a copy without any program is dropped
-            self._programs[shape, images] = Program(self.net, shape, images=images, half=self._half)
+            made = Program(self.net, shape, images=block.places, half=self._half, strips=block.strips)
+            self._programs[shape, block] = made
             self.keep = True
-        return self._programs[shape, images]
+        return self._programs[shape, block]
 
 
 def _copied(net: nn.Module) -> nn.Module:

@@ -36,6 +36,16 @@ class Operation(ctypes.Structure):
     )
 
 
+class Layout(ctypes.Structure):
+    """As `layout` in program.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("input", "output", "reduced", "channels", "pixels", "strips")),
+        ("map_pixels", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("pixel_of", "strip_of")),
+    )
+
+
 @functools.cache
 def library(images: int = 16, pairs: bool = False, processor: str = "native") -> ctypes.CDLL | None:
     """The library for blocks of so many images, in float32 or in `pairs` of bfloat16.
@@ -83,7 +93,14 @@ def _loaded(file: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(file))
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     try:
-        loaded.run.argtypes = [ctypes.POINTER(Operation), count, pointer, *[count] * 5, *[pointer] * 3, count, count]
+        loaded.run.argtypes = [
+            ctypes.POINTER(Operation),
+            count,
+            pointer,
+            ctypes.POINTER(Layout),
+            *[pointer] * 3,
+            *[count] * 2,
+        ]
         loaded.run.restype, loaded.tile_sizes.argtypes = None, []
         loaded.tile_sizes.restype = ctypes.POINTER(ctypes.c_int32)
     except AttributeError as error:

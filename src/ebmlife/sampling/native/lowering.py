@@ -109,7 +109,9 @@ class _Lowering:
     def _place(self, node: fx.Node) -> str:
         if node not in self.map:
             self.map[node] = node.name
-            self.maps[node.name] = Map(self.layers.pixels(node), self.layers.shapes[node][1])
+            self.maps[node.name] = Map(
+                self.layers.pixels(node), self.layers.shapes[node][1], width=self.layers.sides(node)[1]
+            )
         return self.map[node]
 
     def _activated(self, node: fx.Node, activation: Activation) -> dict[str, Any]:
@@ -177,6 +179,7 @@ class _Lowering:
     def _append_gradient(self, node: fx.Node, kind: Op, source: str, inputs: int, **details: Any) -> None:
         name = f"gradient {len(self.steps)} of {node.name}"
         outputs, pixels = self.layers.shapes[node][1], self.layers.pixels(node)
-        self.maps[name] = Map(pixels, outputs, exact=self.layers.same(node).op == "placeholder")
+        exact = self.layers.same(node).op == "placeholder"
+        self.maps[name] = Map(pixels, outputs, exact, self.layers.sides(node)[1])
         self.steps.append(Step(kind, source, name, pixels, inputs, outputs, other=self.grad.get(node), **details))
         self.grad[node] = name

@@ -43,7 +43,8 @@ enum kind {
     MIX,      /* sum over taps of coefficient * source, channel by channel */
     PASS,     /* the source itself */
     FILL,     /* the weights, one for each channel, at every pixel */
-    REDUCE    /* sum over pixels and channels of weights * source, and the bias: one number */
+    REDUCE,   /* sum over pixels and channels of weights * source, and the bias: one number */
+    GHOST     /* fills the outer columns of a strip: see strips.py */
 };
 enum activation { LINEAR, RELU, LEAKY_RELU, SILU, SOFTPLUS, SOFT_LEAKY_RELU };
 enum gating {
@@ -531,6 +532,24 @@ static void reduce(const operation *op, lanes *maps)
     }
 }
 
+/* The outer columns of each of `pixels` rows, `kernel` columns wide, become their neighbors' outermost own ones. */
+static void fill_ghosts(const operation *op, lanes *maps)
+{
+    const int64_t channels = across(op->inputs, op->source_pairs), width = op->kernel;
+    const int32_t *left = op->tap_pixel, *right = left + IMAGES;
+    for (int64_t row = 0; row < op->pixels; row++) {
+        float *line = (float *)(maps + op->target + row * width * channels);
+        for (int64_t channel = 0; channel < channels; channel++) {
+            float *first = line + channel * IMAGES, *last = first + (width - 1) * channels * IMAGES;
+            const float *before = last - channels * IMAGES, *after = first + channels * IMAGES;
+            for (int i = 0; i < IMAGES; i++) {
+                first[i] = left[i] < 0 ? 0.0f : before[left[i]];
+                last[i] = right[i] < 0 ? 0.0f : after[right[i]];
+            }
+        }
+    }
+}
+
 static void run_one(const operation *op, lanes *maps)
 {
     if (op->kind == MIX) {
@@ -543,48 +562,71 @@ static void run_one(const operation *op, lanes *maps)
             convolve_band(op, maps, from, from + op->band < op->pixels ? from + op->band : op->pixels);
     } else if (op->kind == REDUCE) {
         reduce(op, maps);
+    } else if (op->kind == GHOST) {
+        fill_ghosts(op, maps);
     } else {
         pass_or_fill(op, maps);
     }
 }
 
+typedef struct {
+    int64_t input, output, reduced;   /* offsets of the maps of x, of its gradient, and of the energy */
+    int64_t channels, pixels;         /* of x */
+    int64_t strips;                   /* that an image is cut into: a block holds IMAGES / strips images */
+    int64_t map_pixels;               /* of the map of x, with the outer columns of strips */
+    const int32_t *pixel_of, *strip_of; /* where each pixel of an image lies */
+} layout;
+
 /* x (image, channel, pixel) as a map; images that are missing in a block are 0 */
-static void load_images(lanes *map, const float *x, int64_t images, int64_t channels, int64_t pixels)
+static void load_images(lanes *map, const float *x, int64_t images, const layout *at)
 {
     float *values = (float *)map;
-    if (images < IMAGES || PAIRS)
-        memset(map, 0, sizeof(lanes) * across(channels, PAIRS) * pixels);
+    if (images * at->strips < IMAGES || at->strips > 1 || PAIRS)
+        memset(map, 0, sizeof(lanes) * across(at->channels, PAIRS) * at->map_pixels);
     for (int64_t i = 0; i < images; i++)
-        for (int64_t c = 0; c < channels; c++, x += pixels)
-            for (int64_t p = 0; p < pixels; p++)
+        for (int64_t c = 0; c < at->channels; c++, x += at->pixels)
+            for (int64_t p = 0; p < at->pixels; p++) {
+                const int64_t pixel = at->pixel_of[p], place = i * at->strips + at->strip_of[p];
 #if PAIRS
-                ((uint16_t *)values)[2 * ((p * across(channels, 1) + c / 2) * IMAGES + i) + c % 2] = bfloat16(x[p]);
+                const int64_t lane = (pixel * across(at->channels, 1) + c / 2) * IMAGES + place;
+                ((uint16_t *)values)[2 * lane + c % 2] = bfloat16(x[p]);
 #else
-                values[(p * channels + c) * IMAGES + i] = x[p];
+                values[(pixel * at->channels + c) * IMAGES + place] = x[p];
 #endif
+            }
+}
+
+static void store_images(const lanes *map, float *gradient, int64_t images, const layout *at)
+{
+    const float *values = (const float *)map;
+    for (int64_t i = 0; i < images; i++)
+        for (int64_t c = 0; c < at->channels; c++, gradient += at->pixels)
+            for (int64_t p = 0; p < at->pixels; p++)
+                gradient[p] = values[(at->pixel_of[p] * at->channels + c) * IMAGES + i * at->strips + at->strip_of[p]];
 }
 
 /* gradient[i], and energy[i] unless it is null, for the images first..last-1 of x; x and gradient are (image, values)
    with values = channels * pixels */
-void run(const operation *program, int64_t length, lanes *maps, int64_t input, int64_t output, int64_t reduced,
-         int64_t channels, int64_t pixels, const float *x, float *gradient, float *energy, int64_t first, int64_t last)
+void run(const operation *program, int64_t length, lanes *maps, const layout *at, const float *x, float *gradient,
+         float *energy, int64_t first, int64_t last)
 {
+    const int64_t each = IMAGES / at->strips, values = at->channels * at->pixels;
 #if PAIRS && defined(__SSE__)
     const unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | 0x8040); /* denormals are 0, as the instruction for bfloat16 has them */
 #endif
-    for (int64_t block = first; block < last; block += IMAGES) {
-        int64_t images = last - block < IMAGES ? last - block : IMAGES;
-        load_images(maps + input, x + block * channels * pixels, images, channels, pixels);
+    for (int64_t block = first; block < last; block += each) {
+        const int64_t images = last - block < each ? last - block : each;
+        load_images(maps + at->input, x + block * values, images, at);
         for (int64_t i = 0; i < length; i++)
             run_one(program + i, maps);
-        const float *map = (const float *)(maps + output);
-        for (int64_t i = 0; i < images; i++)
-            for (int64_t c = 0; c < channels; c++)
-                for (int64_t p = 0; p < pixels; p++)
-                    gradient[((block + i) * channels + c) * pixels + p] = map[(p * channels + c) * IMAGES + i];
-        if (energy)
-            memcpy(energy + block, maps + reduced, sizeof(float) * images);
+        store_images(maps + at->output, gradient + block * values, images, at);
+        const float *parts = (const float *)(maps + at->reduced);
+        for (int64_t i = 0; energy && i < images; i++) {
+            energy[block + i] = 0.0f;
+            for (int64_t s = 0; s < at->strips; s++)
+                energy[block + i] += parts[i * at->strips + s];
+        }
     }
 #if PAIRS && defined(__SSE__)
     _mm_setcsr(mode);

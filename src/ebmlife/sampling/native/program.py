@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ebmlife.sampling.native.library import Operation, library
+from ebmlife.sampling.native.library import Layout, Operation, library
 from ebmlife.sampling.native.lowering import lower
 from ebmlife.sampling.native.steps import Op, Step, Unsupported
+from ebmlife.sampling.native.strips import in_strips, neighbors, places
 from ebmlife.sampling.native.winograd import accelerated
 from ebmlife.sampling.weight_copies import versions
 
@@ -27,7 +28,8 @@ class Program:
 
     Its workspaces are its own: it is called by one thread at a time, and the weights do not change meanwhile.
     `images` is the size of a block, 8 or 16: one block is one thread's work. It changes no bit of the result. With
-    `half`, weights and feature maps are bfloat16; sums, x and the gradient are float32.
+    `half`, weights and feature maps are bfloat16; sums, x and the gradient are float32. With `strips`, images are cut
+    into that many, and a block holds fewer of them: see strips.py.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Program:
         *,
         images: int = 16,
         half: bool = False,
+        strips: int = 1,
         processor: str = "native",
     ) -> None:
         compiled = library(images, half, processor)
@@ -46,12 +49,22 @@ class Program:
         self._tile_sizes = tuple(takewhile(bool, compiled.tile_sizes()))
         self._net = net
         plan = lower(net, shape)
+        if strips > 1:
+            plan = in_strips(plan, strips)
         self._steps, self._maps = accelerated(plan.steps, plan.maps)
         self._forget = plan.forget
-        self._channels, self._pixels = shape[0], shape[1] * shape[2]
         sizes = {name: found.pixels * self._across(name) for name, found in self._maps.items()}
         offsets, self._lanes = _offsets(self._steps, sizes, (plan.output, plan.energy))
-        self._places = offsets[plan.input], offsets[plan.output], offsets[plan.energy]
+        self._strips, self._kept = strips, places(shape[2], shape[1] * shape[2], strips)  # arrays that C points at
+        self._neighbors = {crossed: neighbors(images, strips, crossed=crossed) for crossed in (False, True)}
+        self._layout = Layout(
+            *(offsets[name] for name in (plan.input, plan.output, plan.energy)),
+            shape[0],
+            shape[1] * shape[2],
+            strips,
+            self._maps[plan.input].pixels,
+            *(array.ctypes.data for array in self._kept),
+        )
         self._split: dict[int, NDArray[np.int32]] = {}
         self._packed: dict[Callable[[], Tensor], _Packed] = {}
         operations = [self._operation(step, offsets) for step in self._steps]
@@ -64,9 +77,10 @@ class Program:
         self._refresh()
         x = x.detach().contiguous()
         gradient = torch.empty_like(x)
-        blocks = -(-len(x) // self._images)
+        each = self._images // self._strips
+        blocks = -(-len(x) // each)
         workers = max(1, min(threads, blocks))
-        cuts = [min(len(x), self._images * (blocks * i // workers)) for i in range(workers + 1)]
+        cuts = [min(len(x), each * (blocks * i // workers)) for i in range(workers + 1)]
         while len(self._workspaces) < workers:
             self._workspaces.append(_aligned(self._lanes * self._images))
 
@@ -75,9 +89,7 @@ class Program:
                 self._operations,
                 len(self._operations),
                 self._workspaces[worker].data_ptr(),
-                *self._places,
-                self._channels,
-                self._pixels,
+                self._layout,
                 x.data_ptr(),
                 gradient.data_ptr(),
                 None if energy is None else energy.data_ptr(),
@@ -140,7 +152,7 @@ class Program:
             inputs=step.inputs,
             outputs=step.outputs,
             first_tap=None if taps is None else taps.first.ctypes.data,
-            tap_pixel=None if taps is None else taps.pixel.ctypes.data,
+            tap_pixel=self._tap_pixels(step),
             tap_value=None if taps is None else taps.value.ctypes.data,
             weights=self._weights(step),
             bias=self._place(step.bias, step.outputs),
@@ -150,6 +162,11 @@ class Program:
             parameter=activation.parameter,
             epsilon=activation.epsilon,
         )
+
+    def _tap_pixels(self, step: Step) -> int | None:
+        if step.kind is Op.GHOST:
+            return int(self._neighbors[step.crossed].ctypes.data)
+        return None if step.taps is None else int(step.taps.pixel.ctypes.data)
 
     def _weights(self, step: Step) -> int | None:
         if step.kind is not Op.CONVOLVE:

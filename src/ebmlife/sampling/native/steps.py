@@ -19,6 +19,7 @@ class Op(IntEnum):  # `kind` in program.c
     PASS = 2
     FILL = 3
     REDUCE = 4
+    GHOST = 5
 
 
 class Gating(IntEnum):  # as in program.c
@@ -78,6 +79,7 @@ class Map:
     pixels: int
     channels: int
     exact: bool = False  # float32 in a program of bfloat16 too
+    width: int = 0  # pixels of a row; 0 where it is no image
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Step:
     bias: Callable[[], Tensor] | None = None
     first_pixel: int = 0  # of the target
     convolution: Convolution | None = None
+    crossed: bool = False  # GHOST: the columns are the neighbors', not zeros
 
 
 @dataclass(frozen=True)
