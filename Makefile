@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup demo test test-full torture bench results-shortrun results-shortrun-cifar10 results-fid \
-        results-stability results-precision results-defense results-defense-digits results-defense-cifar10 \
+        results-stability results-precision results-precision-training results-defense results-defense-digits results-defense-cifar10 \
         results-defense-imagenet results-density \
         results-density-toys results-density-digits results-density-cifar10 results-troubleshooting face docs check format
 
@@ -86,6 +86,9 @@ results-density-cifar10: setup
 
 results-precision: setup
 	$(BIN)/python results/precision.py
+
+results-precision-training: setup
+	$(BIN)/python results/precision.py train
 
 results-troubleshooting: setup
 	$(BIN)/python results/troubleshooting.py

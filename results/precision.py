@@ -1,46 +1,35 @@
-"""Compares chains in float32 and in bfloat16, with the same starts and the same noise.
+"""Compares float32 and bfloat16: single gradients, chains, and whole trainings. Call it again to continue.
 
-make results-precision        # prints the numbers of docs/results/speed.md
+make results-precision            # gradients and chains of the runs of `make results-shortrun`
+make results-precision-training   # digits-shortrun, three seeds in each precision, and cifar10-shortrun-small, one each
 
-Without bf16 hardware, PyTorch emulates its products at a hundredth of their speed. Here they are computed in float32
-from the same bfloat16 numbers and rounded to bfloat16, as bf16 hardware does, which also sums in float32.
+On a processor without bfloat16, the compiled program computes the same bits with other instructions.
 """
 
+import json
 import math
+import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
+from rich.console import Console
 from scipy.stats import ks_2samp
-from torch.nn.functional import conv2d, cosine_similarity, linear
-from torch.overrides import TorchFunctionMode
+from tables import RESULTS, interval, replace, table
+from torch.nn.functional import cosine_similarity
+from training import chosen, minutes, trained
 
 from ebmlife import langevin, load, nets, prepare, seeded
+from ebmlife.exam import score_samples
+from ebmlife.runs import build
 from ebmlife.runs.model import Model
 from ebmlife.sampling.energy import gradient
-from ebmlife.sampling.fast import has_bf16
 from ebmlife.sampling.rng import generator
+from ebmlife.storage.atomic import atomic_write
 
+RUNS, PAGE = Path(__file__).parent.parent / "runs" / "results" / "precision", RESULTS / "speed.md"
 CHAINS, STEPS = 512, 1000
-
-
-class SummedInFloat32(TorchFunctionMode):
-    """Computes products of bfloat16 tensors, forward and backward, in float32 and rounds once at the end."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if func not in (conv2d, linear) or args[0].dtype != torch.bfloat16:
-            return func(*args, **(kwargs or {}))
-        wide = [arg.float() if isinstance(arg, torch.Tensor) else arg for arg in args]
-        return func(*wide, **(kwargs or {})).bfloat16()
+TRAININGS = {"digits-shortrun": ((0, 1, 2), 2000), "cifar10-shortrun-small": ((0,), 5000)}  # seeds, samples
 
 
 def energies(model: Model, precision: str) -> torch.Tensor:
@@ -58,7 +47,8 @@ def cosines(net: torch.nn.Module, x: torch.Tensor) -> str:
     return f"mean {values.mean():.4f}, {values.min():.4f} to {values.max():.4f}"
 
 
-def main(runs: list[str]) -> None:
+def chains(runs: list[str]) -> None:
+    """Prints the numbers of gradients and chains."""
     for width in (32, 64, 256):
         torch.manual_seed(0)
         x = torch.randn(8, 3, 32, 32).clamp(-1, 1)
@@ -75,6 +65,47 @@ def main(runs: list[str]) -> None:
         print(f"  Kolmogorov-Smirnov p = {ks_2samp(full, half).pvalue:.3f}")
 
 
+def scored(name: str, precision: str, seed: int, samples: int, console: Console) -> dict[str, float | str]:
+    """Trains a run, unless it is finished already, and scores its samples."""
+    recipe = chosen(name, {"seed": str(seed), "langevin.precision": precision})
+    folder = trained(RUNS / f"{name}-{precision}-seed{seed}", recipe, console)
+    file = folder / "scores.json"
+    if not file.exists():
+        model = load(folder)
+        data = build.DATA.make(model.recipe.data)
+        found = score_samples(model, data, n=samples, steps=model.recipe.sampling_steps, seed=1)
+        with atomic_write(file) as unfinished:
+            unfinished.write_text(json.dumps(found | {"minutes": minutes(folder), "recipe_hash": recipe.hash}))
+    read: dict[str, float | str] = json.loads(file.read_text())
+    return read
+
+
+def trainings(names: list[str]) -> None:
+    """Writes a row for each recipe and precision: the score of every seed, and its interval where there are three."""
+    console, rows = Console(), []
+    for name in names:
+        seeds, samples = TRAININGS[name]
+        for precision in ("f32", "bf16"):
+            found = [scored(name, precision, seed, samples, console) for seed in seeds]
+            metric = next(key for key in found[0] if key.startswith(("fd_", "fid_")))
+            values = [float(entry[metric]) for entry in found]
+            mean = interval(values, digits=1) if len(values) == 3 else f"{values[0]:.1f}, one run"
+            spent = f"{statistics.mean(float(entry['minutes']) for entry in found):.1f}"
+            each, hashes = (
+                ", ".join(f"{value:.1f}" for value in values),
+                ", ".join(f"`{entry['recipe_hash']}`" for entry in found),
+            )
+            rows.append([f"`{name}`", precision, f"`{metric}`", mean, each, spent, hashes])
+    head = ("recipe", "precision", "metric", "score", "each seed", "minutes", "recipe hashes")
+    command = (
+        "Mean and 95 % interval over seeds 0, 1 and 2 (Student's t, 2 degrees of freedom); lower is better. Samples "
+        "are drawn in the precision of their training.\nCommand: `make results-precision-training`."
+    )
+    replace(PAGE, "precision trainings", f"{table(head, rows)}\n\n{command}")
+
+
 if __name__ == "__main__":
-    with nullcontext() if has_bf16(torch.device("cpu")) else SummedInFloat32():
-        main(sys.argv[1:] or sorted(map(str, Path("runs/results/shortrun").glob("digits-shortrun-seed*"))))
+    if sys.argv[1:2] == ["train"]:
+        trainings(sys.argv[2:] or list(TRAININGS))
+    else:
+        chains(sys.argv[1:] or sorted(map(str, Path("runs/results/shortrun").glob("digits-shortrun-seed*"))))
