@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ebmlife.sampling.energy import gaussian, tempered, total
 from ebmlife.sampling.fingerprint import of_functions, of_gradient, of_tensors
-from ebmlife.storage.workspace import alike
+from ebmlife.storage.settings import alike
 
 MADE = """
 import torch

@@ -24,7 +24,7 @@ from ebmlife.runs import build, logging, machine, run
 from ebmlife.runs.folder import read_recipe
 from ebmlife.runs.saving import last_good
 from ebmlife.storage import checkpoint, contents
-from ebmlife.storage.workspace import locked
+from ebmlife.storage.locking import locked
 from ebmlife.training.divergence import Divergence
 from ebmlife.training.ebm import Trainer
 

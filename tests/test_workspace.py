@@ -17,7 +17,8 @@ import torch
 
 from ebmlife.errors import BadInput, InUse
 from ebmlife.storage import checkpoint
-from ebmlife.storage.workspace import Layout, Workspace, locked
+from ebmlife.storage.locking import locked
+from ebmlife.storage.workspace import Layout, Workspace
 
 SETTINGS: dict[str, Any] = {"steps": 3, "seed": 0}
 LAYOUT = Layout("count", result="total.json")
@@ -263,7 +264,7 @@ def test_a_lock_on_a_removed_file_excludes_nobody_and_is_taken_again(
         calls.append(how)
         flock(stream, how)
 
-    monkeypatch.setattr("ebmlife.storage.workspace.fcntl.flock", removed_first)
+    monkeypatch.setattr("ebmlife.storage.locking.fcntl.flock", removed_first)
     with locked(tmp_path):
         assert len(calls) == 2
         monkeypatch.undo()

@@ -17,7 +17,7 @@ from ebmlife.errors import BadInput
 from ebmlife.plots import charts
 from ebmlife.storage import checkpoint, contents, regular
 from ebmlife.storage.atomic import atomic_write
-from ebmlife.storage.workspace import differences
+from ebmlife.storage.settings import differences
 
 _COMPARED = ("images", "threat", "radius")
 _COMPARED_OF_DEFENSES = ("model", "langevin_step_size", "langevin_clip", "average")

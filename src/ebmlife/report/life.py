@@ -17,7 +17,8 @@ from ebmlife.runs import locate
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.long_run import Progress
 from ebmlife.storage import checkpoint
-from ebmlife.storage.workspace import Layout, Workspace, differences
+from ebmlife.storage.settings import differences
+from ebmlife.storage.workspace import Layout, Workspace
 
 _LAYOUT = Layout("life cycle", file="walk.json", result="life-cycle.json", replaces=True)
 _STEPS = 10_000  # enough to see samples of shortrun and midrun models degrade

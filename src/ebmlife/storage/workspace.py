@@ -4,27 +4,21 @@ Trainings, attacks, exams and long walks all keep their work this way. Resumed w
 settings, and two processes never write to one folder.
 """
 
-import fcntl
 import json
 import logging
-import math
-import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from ebmlife.errors import BadInput, InUse
+from ebmlife.errors import BadInput
 from ebmlife.storage import checkpoint
 from ebmlife.storage.atomic import atomic_write, read_json, remove, sweep
+from ebmlife.storage.locking import LOCK, locked
+from ebmlife.storage.settings import differences
 
 _log = logging.getLogger(__name__)
-_LOCK = ".lock"
-_ROUNDING = 0.01  # relative: another machine, or another number of threads, rounds differently
-_LONGEST = 80  # characters of a setting's value in an error
-_held: set[tuple[Path, int, int, str]] = set()  # (folder, process, thread, kind of work) of the locks held here
 
 
 @dataclass(frozen=True)
@@ -207,92 +201,18 @@ class Workspace:
         if self.folder.is_symlink():
             raise BadInput(f"{self.folder} is a link, and what it leads to is not removed; remove the link")
         for entry in self.folder.iterdir():
-            if entry.name != _LOCK:
+            if entry.name != LOCK:
                 remove(entry)
 
     def _withdraw(self, missing: list[Path]) -> None:
         """Leaves the folder as it was found: the inner ones of `missing` come first."""
-        lock = self.folder / self.layout.lock / _LOCK
+        lock = self.folder / self.layout.lock / LOCK
         with suppress(OSError):
             self._file().unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
         for place in (*([lock.parent] if self.layout.lock else []), self.parts, *missing):
             with suppress(OSError):  # it is not empty, or not there
                 place.rmdir()
-
-
-def differences(saved: Mapping[str, Any], asked: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Which of the named settings differ, each as 'name: saved -> requested'; a missing one is shown as None."""
-    changed = [name for name in sorted(names) if not alike(saved.get(name), asked.get(name))]
-    return [f"{name}: {_shown(saved.get(name))} -> {_shown(asked.get(name))}" for name in changed]
-
-
-def alike(old: object, new: object) -> bool:
-    """Whether two settings are the same; lists of floats are measurements, and may differ by rounding."""
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return all(a == b or _near(a, b) for a, b in zip(old, new, strict=True))
-    return old == new
-
-
-@contextmanager
-def locked(folder: Path, *, kind: str = "work", within: tuple[str, ...] = ()) -> Iterator[None]:
-    """Locks the folder against other processes and threads; the lock ends with its process, however that ends.
-
-    A thread that holds it for a kind of work named in `within` holds it for this kind too.
-    """
-    here = folder.resolve(), os.getpid(), threading.get_ident()
-    mine = (*here, kind)
-    covered = mine not in _held and any((*here, outer) in _held for outer in within)
-    with nullcontext() if covered else _lock_file(folder):
-        _held.add(mine)
-        try:
-            yield
-        finally:
-            _held.discard(mine)
-
-
-@contextmanager
-def _lock_file(folder: Path) -> Iterator[None]:
-    file = folder / _LOCK
-    while True:
-        try:
-            stream = file.open("w")
-        except OSError as error:
-            raise BadInput(f"cannot write {folder}: {error.strerror}") from error
-        with stream:
-            _lock(stream, folder)
-            if _is_current(stream, file):
-                yield
-                return
-
-
-def _lock(stream: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InUse(f"{folder} is in use by another process; wait for it or stop it") from error
-    except OSError as error:
-        raise BadInput(f"cannot lock {folder}: {error.strerror}") from error
-
-
-def _is_current(stream: IO[str], file: Path) -> bool:
-    """False if the process that held the lock before has removed the file: a lock on it would exclude nobody."""
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), file.stat())
-    except OSError:
-        return False
-
-
-def _near(a: object, b: object) -> bool:
-    if not isinstance(a, float) or not isinstance(b, float):
-        return False
-    return math.isclose(a, b, rel_tol=_ROUNDING) or (math.isnan(a) and math.isnan(b))
-
-
-def _shown(value: object) -> str:
-    rounded = [f"{item:.4g}" if isinstance(item, float) else item for item in value] if isinstance(value, list) else []
-    text = f"[{', '.join(map(str, rounded))}]" if rounded else str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _article(kind: str) -> str:
