@@ -1,4 +1,4 @@
-"""`ebmlife purify` and `ebmlife attack` as a user meets them."""
+"""The commands `ebmlife purify` and `ebmlife attack`."""
 
 import json
 import shutil

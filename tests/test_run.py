@@ -269,7 +269,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(tmp_path: 
     assert_same(tmp_path / "whole", folder)
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(tmp_path: Path) -> None:
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_changed(tmp_path: Path) -> None:
     run.begin(small_digits(), tmp_path / "run", console=QUIET)
     (checkpoint.path(tmp_path / "run", 6) / "manifest.json").write_text("{}")
     with pytest.raises(BadInput, match="no checkpoint before it is intact; start again in another folder"):

@@ -95,7 +95,7 @@ def test_the_same_settings_continue_after_a_kill(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def test_other_settings_are_refused_by_name_values_and_remedy(tmp_path: Path) -> None:
+def test_other_settings_are_refused_by_name_values_and_advice(tmp_path: Path) -> None:
     assert output(count(tmp_path))[0] == 0
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     code, line = output(count(tmp_path, steps=4, seed=1))

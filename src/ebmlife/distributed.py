@@ -152,7 +152,7 @@ class Ranks:
             dist.all_gather(received, sent)
         return [data[:length].numpy().tobytes() for data, length in zip(received, lengths.tolist(), strict=True)]
 
-    def is_first_to_say(self, about: str) -> bool:
+    def first_to_print(self, about: str) -> bool:
         """Whether this rank is the first to print this text."""
         if self.store is None:
             return True

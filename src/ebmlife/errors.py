@@ -2,10 +2,12 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
+from typing import TypeVar
 
+T = TypeVar("T")
 _LONGEST = 2000  # characters of a line
 
 
@@ -44,6 +46,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return "; none are known here"
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+
+
+def by_name(table: Mapping[str, T], name: str, what: str) -> T:
+    """Returns an entry of a table; BadInput, with the nearest name, if `what` has no entry of that name."""
+    if name not in table:
+        raise BadInput(f"unknown {what} {name!r}{nearest(str(name), table)}")
+    return table[name]
 
 
 def at_least(minimum: int, section: str, **counts: int) -> None:

@@ -54,7 +54,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     assert sum(coverage) / len(coverage) == pytest.approx(0.95, abs=0.01)
 
 
-def test_it_is_saved_whole_and_loads_as_it_was(tmp_path: Path) -> None:
+def test_a_record_loads_as_it_was_saved(tmp_path: Path) -> None:
     record = example()
     record.save(tmp_path / "record")
     again = Record.load(tmp_path / "record")

@@ -186,7 +186,7 @@ def gradient_norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full,
     purifier = robust.purifier
     norms = []
     for part in purifier.parts([derive_seed(seed, f"{i}/norms") for i in range(len(x))], replicas=1):
-        rows = [lane.image for lane in part]
+        rows = [group.image for group in part]
         walked = purifier.walk(x[rows], purifier.noise(part, x.device))
         v = _loss_gradient(robust, walked, y[rows].long())
         passage = robust.passage(x[rows], walked, part)

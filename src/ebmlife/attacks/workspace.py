@@ -23,7 +23,7 @@ def held(folder: Path | str | None) -> dict[str, Any]:
     """The settings of the attack in a folder; {} if there is none."""
     settings = {} if folder is None else Workspace(Path(folder), {}, _LAYOUT).saved_settings()
     if type(settings.get("group", 1)) is not int:
-        raise BadInput(f"{folder}/settings.json holds no settings of an attack; {_LAYOUT.remedy}")
+        raise BadInput(f"{folder}/settings.json holds no settings of an attack; {_LAYOUT.advice}")
     return settings
 
 

@@ -25,7 +25,7 @@ _LAYOUT = Layout(
     "exam",
     file="exam.json",
     result="life-cycle.json",
-    remedy="choose another --out",
+    advice="choose another --out",
     described=("evaluated_on",),
     missing_agrees=True,
 )
@@ -107,7 +107,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
         ):
             cycle = exam.run(
                 progress=lambda walked: display.advance(walked.step, walked.steps),
-                stopping=lambda: stop.wanted,
+                stopping=lambda: stop.requested,
                 ranks=ranks,
             )
         if not cycle.complete:

@@ -105,8 +105,8 @@ def _with_prior(recipe: EBMRecipe, file: str | None) -> tuple[EBMRecipe, FixedPr
     if recipe.net.kind == "flat":
         return recipe.model_copy(update={"prior": None}), None
     if (file is None) != (recipe.prior is None):
-        remedy = "run it without --prior" if recipe.prior is None else "give its file with --prior"
-        raise BadInput(f"{recipe.name} has {'no' if recipe.prior is None else 'a'} prior energy; {remedy}")
+        advice = "run it without --prior" if recipe.prior is None else "give its file with --prior"
+        raise BadInput(f"{recipe.name} has {'no' if recipe.prior is None else 'a'} prior energy; {advice}")
     if file is None:
         return recipe, None
     found = load(file)

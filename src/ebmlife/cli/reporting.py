@@ -79,7 +79,7 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
                 device=options.device,
                 trust=options.trust,
                 progress=lambda walked: display.advance(walked.step, walked.steps),
-                stopping=lambda: stop.wanted,
+                stopping=lambda: stop.requested,
             )
         if not done:
             print("stopped and saved; run the same command again to continue")

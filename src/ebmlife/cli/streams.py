@@ -54,7 +54,7 @@ def discard() -> None:
             _redirect(stream)
 
 
-def say(line: str) -> None:
+def print_error(line: str) -> None:
     """Prints a line to standard error and ignores failures."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)

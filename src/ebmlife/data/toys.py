@@ -15,7 +15,7 @@ from ebmlife.errors import BadInput, nearest
 
 
 class Toy(Protocol):
-    """A normalised density that can be sampled exactly."""
+    """A normalized density that can be sampled exactly."""
 
     def sample(self, n: int, *, rng: torch.Generator) -> Tensor:
         """float32 (n, 2), on the generator's device."""

@@ -11,7 +11,7 @@ from ebmlife.defense import gradients
 from ebmlife.defense.gradients import Gradient, Passage
 from ebmlife.errors import BadInput, nearest
 from ebmlife.sampling.energy import frozen, gaussian
-from ebmlife.sampling.purifier import Lane, Purifier, check_range
+from ebmlife.sampling.purifier import ChainGroup, Purifier, check_range
 
 AVERAGES = ("logits", "probabilities")
 
@@ -84,7 +84,7 @@ class DefendedClassifier(nn.Module):
             logits: Tensor = self.averaged(walked)
         return logits
 
-    def passage(self, x: Tensor, walked: Tensor, part: Sequence[Lane]) -> Passage:
+    def passage(self, x: Tensor, walked: Tensor, part: Sequence[ChainGroup]) -> Passage:
         """Returns what a gradient needs to know of chains from x to `walked`."""
         p = self.purifier
         noise = p.noise(part, x.device)
@@ -109,8 +109,8 @@ class _Defended(torch.autograd.Function):
         rows: list[list[Tensor]] = [[] for _ in seeds]
         for part in robust.purifier.parts(seeds, replicas=replicas):
             walked = robust.purifier.walk(_starts(x, part), robust.purifier.noise(part, x.device))
-            for lane, logits in _by_lane(part, robust.classify(walked)):
-                rows[lane.image].append(logits.sum(0))
+            for group, logits in _by_group(part, robust.classify(walked)):
+                rows[group.image].append(logits.sum(0))
             if ctx.needs_input_grad[0]:
                 ctx.walked.append(walked)
         return torch.stack([_sum(sums) / replicas for sums in rows])
@@ -123,19 +123,19 @@ class _Defended(torch.autograd.Function):
         pulled = torch.zeros_like(x)
         for part, walked in zip(robust.purifier.parts(ctx.seeds, replicas=ctx.replicas), ctx.walked, strict=True):
             passage = robust.passage(_starts(x, part), walked, part)
-            for lane, grad in _by_lane(part, robust.gradient(passage, _starts(v, part) / ctx.replicas)):
-                pulled[lane.image] += grad.sum(0)
+            for group, grad in _by_group(part, robust.gradient(passage, _starts(v, part) / ctx.replicas)):
+                pulled[group.image] += grad.sum(0)
         return pulled, None, None, None
 
 
-def _starts(x: Tensor, part: Sequence[Lane]) -> Tensor:
-    """Returns the image of each lane, once for each of its chains."""
-    rows = torch.tensor([lane.image for lane in part for _ in range(lane.chains)], device=x.device)
+def _starts(x: Tensor, part: Sequence[ChainGroup]) -> Tensor:
+    """Returns the image of each group, once for each of its chains."""
+    rows = torch.tensor([group.image for group in part for _ in range(group.chains)], device=x.device)
     return x.detach()[rows]
 
 
-def _by_lane(part: Sequence[Lane], values: Tensor) -> Iterator[tuple[Lane, Tensor]]:
-    yield from zip(part, torch.split(values, [lane.chains for lane in part]), strict=True)
+def _by_group(part: Sequence[ChainGroup], values: Tensor) -> Iterator[tuple[ChainGroup, Tensor]]:
+    yield from zip(part, torch.split(values, [group.chains for group in part]), strict=True)
 
 
 def _sum(values: Sequence[Tensor]) -> Tensor:

@@ -34,7 +34,7 @@ from ebmlife.training.starts import FromData, FromGenerator, Start, Uniform
 CHAINS = 64  # of a run
 DEFAULT = ExamConfig()
 STEP_SIZE = 1e-2  # of a function
-_TOGETHER = 256  # start states that a generator makes at once: it bounds the memory
+_START_BATCH = 256  # start states that a generator makes at once: it bounds the memory
 _RUN_SETTINGS = ("chains", "start", "raw", "evaluation_temperature", "conditional")  # a function decides these itself
 
 
@@ -173,7 +173,7 @@ def _start_states(model: Model, data: Dataset, chains: int, start: str | None, r
     if start == TRAINING_START:
         return model.start(chains, rng=rng).x
     draw = _start(start or ("data" if model.generator is None else "generator"), model, data)
-    return torch.cat([draw(min(_TOGETHER, chains - first), rng=rng).x for first in range(0, chains, _TOGETHER)])
+    return torch.cat([draw(min(_START_BATCH, chains - first), rng=rng).x for first in range(0, chains, _START_BATCH)])
 
 
 def _start(kind: str, model: Model, data: Dataset) -> Start:

@@ -93,14 +93,14 @@ def judge(
     end = [diverged] if diverged else []
     faults: list[list[str]] = []
     first: int | None = None  # good evaluation
-    settled: int | None = None  # the evaluation whose distance later ones must not outgrow
+    baseline_at: int | None = None  # the evaluation whose distance later ones must not outgrow
     for i, (step, row) in enumerate(zip(steps, rows, strict=True)):
-        faults.append(_faults(row, reference, None if step <= MIDRUN else _distance(rows, settled)))
+        faults.append(_faults(row, reference, None if step <= MIDRUN else _distance(rows, baseline_at)))
         if first is None and not faults[-1]:
             first = i
-        if first is not None and (settled is None or step <= MIDRUN):
-            settled = i
-    if (growth := _late_growth(steps, rows, settled, reference)) is not None:
+        if first is not None and (baseline_at is None or step <= MIDRUN):
+            baseline_at = i
+    if (growth := _late_growth(steps, rows, baseline_at, reference)) is not None:
         for i in _late(steps):
             faults[i].append(growth)
     if first is None:
@@ -111,7 +111,9 @@ def judge(
     if good < len(steps):
         reasons.append(f"degraded at {steps[good]:,} steps: {'; '.join(faults[good])}")
     elif not diverged:
-        reasons.append(f"like the data to the end of the exam, {last:,} steps{_describe_growth(steps, rows, settled)}")
+        reasons.append(
+            f"like the data to the end of the exam, {last:,} steps{_describe_growth(steps, rows, baseline_at)}"
+        )
         if last < LONGRUN:
             reasons.append(f"the exam was too short for longrun, which takes at least {LONGRUN:,} steps")
     verdict: Verdict = "longrun" if last >= LONGRUN and good == len(steps) and not diverged else "midrun"
@@ -139,12 +141,12 @@ def _distance(rows: Sequence[Row], i: int | None) -> float | None:
     return None if i is None else rows[i]["distance"]
 
 
-def _describe_growth(steps: Sequence[int], rows: Sequence[Row], settled: int | None) -> str:
+def _describe_growth(steps: Sequence[int], rows: Sequence[Row], baseline_at: int | None) -> str:
     """Compares the late average of the distance with the one that it must not outgrow."""
-    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, settled)
-    if settled is None or not now or not before:
+    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, baseline_at)
+    if baseline_at is None or not now or not before:
         return ""
-    growth = f"; late average distance {now:.3g}, {now / before:.2f} times its value at {steps[settled]:,} steps"
+    growth = f"; late average distance {now:.3g}, {now / before:.2f} times its value at {steps[baseline_at]:,} steps"
     chance = ", which may be chance with this number of chains; use more"
     return growth + (chance if now > GROWTH * before else "")
 
@@ -160,18 +162,20 @@ def _late(steps: Sequence[int]) -> list[int]:
     return [i for i, step in enumerate(steps) if step >= LATE * steps[-1]]
 
 
-def _late_growth(steps: Sequence[int], rows: Sequence[Row], settled: int | None, reference: Reference) -> str | None:
+def _late_growth(
+    steps: Sequence[int], rows: Sequence[Row], baseline_at: int | None, reference: Reference
+) -> str | None:
     """Returns what is wrong with the late average of the distance, which varies less by chance than single values."""
     late = _late(steps)
-    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, settled)
-    if settled is None or now is None or before is None or len(late) < FEWEST_LATE:
+    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, baseline_at)
+    if baseline_at is None or now is None or before is None or len(late) < FEWEST_LATE:
         return None
     limit = max(GROWTH * before, reference.by_chance(LATE_CHANCE * CHANCE))
-    if steps[late[0]] <= steps[settled] or now <= limit:
+    if steps[late[0]] <= steps[baseline_at] or now <= limit:
         return None
     least, most = reference.ranges["distance"]
     average = f"distance {now:.3g}, the average of the evaluations from here on, is above {limit:.3g}"
-    return f"{average} ({before:.3g} at {steps[settled]:,} steps; data: {least:.3g} to {most:.3g})"
+    return f"{average} ({before:.3g} at {steps[baseline_at]:,} steps; data: {least:.3g} to {most:.3g})"
 
 
 def _notes(steps: Sequence[int], rows: Sequence[Row]) -> list[str]:

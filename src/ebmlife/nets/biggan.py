@@ -124,7 +124,7 @@ class BigGANEnergy(nn.Module):
         return h.squeeze(1)
 
 
-class Standardised(nn.Module):
+class Standardized(nn.Module):
     """(x - mean) / sqrt(variance + 1e-4), both recorded for evenly spaced truncations from 0 to 1."""
 
     means: Tensor
@@ -152,7 +152,7 @@ class ConditionalNorm(nn.Module):
 
     def __init__(self, width: int, condition: int, statistics: int) -> None:
         super().__init__()
-        self.standardised = Standardised(width, statistics)
+        self.standardised = Standardized(width, statistics)
         self.scale = nn.Linear(condition, width, bias=False)
         self.offset = nn.Linear(condition, width, bias=False)
 
@@ -225,7 +225,7 @@ class BigGANGenerator(nn.Module):
         self.embedding = nn.Embedding(classes, noise)
         self.linear = nn.Linear(2 * noise, widths[0] * _BOTTOM**2)
         self.layers = nn.ModuleList(layers)
-        self.norm = Standardised(width, statistics)
+        self.norm = Standardized(width, statistics)
         self.scale, self.offset = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
         self.conv = conv(width, channels, 3)
         self.apply(glorot)

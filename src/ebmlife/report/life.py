@@ -107,11 +107,11 @@ def walk(
     if (own / "exam" / "life-cycle.json").is_file():
         return True
     place, source = _place(own), locate.find(run)
-    there, wanted = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
-    same = not differences(there, wanted, [name for name, value in wanted.items() if value is not None])
+    saved, requested = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
+    same = not differences(saved, requested, [name for name, value in requested.items() if value is not None])
     if same and (place / "life-cycle.json").is_file():
         return True
-    settings = there if same else _new(wanted, source)
+    settings = saved if same else _new(requested, source)
     config = _config(settings, summary.states(source) or ())
     exam = of_run(run, config, folder=place, device=device, trust_code=trust, scope="page")
     with Workspace(place, settings, _LAYOUT).open():
@@ -146,10 +146,10 @@ def _weights(source: Path) -> dict[str, Any]:
     return {"update": newest, "weights": manifest["sha256"]["tensors.safetensors"]}
 
 
-def _new(wanted: dict[str, Any], source: Path) -> dict[str, Any]:
+def _new(requested: dict[str, Any], source: Path) -> dict[str, Any]:
     """Completes the settings of a page's exam."""
     usual = {"steps": _STEPS, "chains": _POINTS if len(summary.states(source) or ()) == 1 else _IMAGES}
-    settings = wanted | {name: value for name, value in usual.items() if wanted[name] is None}
+    settings = requested | {name: value for name, value in usual.items() if requested[name] is None}
     for name, least, most in (("steps", 0, 10**9), ("chains", 2, 10**6)):
         if not least <= settings[name] <= most:
             raise BadInput(f"--{name} must be at least {least} and at most {most}, got {settings[name]}")

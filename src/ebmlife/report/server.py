@@ -95,7 +95,7 @@ class PageServer(ThreadingHTTPServer):
             self.close_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        self.connections.heard(request, complete=False)
+        self.connections.mark_read(request, complete=False)
         linger(request, seconds=_ENDING, most=LARGEST)
         self.connections.leave(request)
         self.close_request(request)
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Calls the route of the path, or that of its first part with the rest as argument."""
         try:
             sent = self._body() if body else b""  # read before anything is refused: a browser reads no answer before
-            self.server.connections.heard(self.connection)
+            self.server.connections.mark_read(self.connection)
             self._check_origin()
             first, slash, rest = self._address().path.removeprefix("/").partition("/")
             route = routes.get(first + slash)
@@ -177,8 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json({"digest": page.digest, "sections": sections})
 
     def _begin(self, rest: str, sent: bytes) -> None:
-        wish = TrialSettings.parse(self._query())
-        name = self._trials().begin(sent, self.headers.get_content_type(), wish)
+        settings = TrialSettings.parse(self._query())
+        name = self._trials().begin(sent, self.headers.get_content_type(), settings)
         self._send_json({"address": f"trial/{name}"}, HTTPStatus.ACCEPTED)
 
     def _state(self, rest: str, sent: bytes) -> None:

@@ -16,7 +16,7 @@ _LAYOUT = Layout(
     "run",
     file="recipe.json",
     swept=("", "pictures"),
-    remedy="undo the change, or add --allow-changes to `ebmlife resume`",
+    advice="undo the change, or add --allow-changes to `ebmlife resume`",
 )
 
 

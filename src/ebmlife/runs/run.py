@@ -143,7 +143,7 @@ def _train(training: build.Training, folder: Path, console: Console, ranks: Rank
 
     def save_when_due(report: Report) -> None:
         last[:] = [report]
-        stopping = ranks.any(stop.wanted)  # a signal may reach one rank before the others
+        stopping = ranks.any(stop.requested)  # a signal may reach one rank before the others
         if report.update % recipe.checkpoint.every == 0 or report.update == recipe.updates or stopping:
             save(training, folder, ranks)
         if stopping:

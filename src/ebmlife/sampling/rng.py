@@ -57,7 +57,7 @@ def seeded(seed: int, *, device: torch.device | str = "cpu") -> Noise:
 class PerImageNoise:
     """A noise function in which consecutive states of a batch draw from generators of their own.
 
-    What an image's states draw does not depend on the other images of the batch. `place` and `go_to` save and restore
+    What an image's states draw does not depend on the other images of the batch. `position` and `seek` save and restore
     the positions in the sequences, to replay the draws.
 
     Args:
@@ -76,13 +76,13 @@ class PerImageNoise:
             part.normal_(generator=rng)
         return z
 
-    def place(self) -> list[Tensor]:
+    def position(self) -> list[Tensor]:
         """Returns the states of all generators."""
         return [rng.get_state() for rng in self._generators]
 
-    def go_to(self, place: Sequence[Tensor]) -> None:
-        """Restores what `place` returned."""
-        for rng, state in zip(self._generators, place, strict=True):
+    def seek(self, position: Sequence[Tensor]) -> None:
+        """Restores what `position` returned."""
+        for rng, state in zip(self._generators, position, strict=True):
             rng.set_state(state)
 
 

@@ -11,16 +11,16 @@ from types import FrameType
 class Stop:
     """Whether a signal has asked for a stop."""
 
-    wanted: bool = False
+    requested: bool = False
 
 
 @contextmanager
 def signals() -> Iterator[Stop]:
-    """Within, SIGINT and SIGTERM set `wanted` of what it yields; a second signal acts as usual."""
+    """Within, SIGINT and SIGTERM set `requested` of what it yields; a second signal acts as usual."""
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        stop.wanted = True
+        stop.requested = True
         signal.signal(number, before[signal.Signals(number)])
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -32,7 +32,7 @@ class Layout:
     digits: int = 9  # of a checkpoint's name
     lock: str = ""  # the folder inside the workspace that the lock is in
     swept: tuple[str, ...] = ()  # folders, beside `parts`, in which nobody else writes; "" is the workspace itself
-    remedy: str = "choose another folder"  # for those who asked for different settings
+    advice: str = "choose another folder"  # for those who asked for different settings
     within: tuple[str, ...] = ()  # kinds of work that this one is a part of, and whose lock covers it
     described: tuple[str, ...] = ()  # settings that are saved for readers and never compared
     missing_agrees: bool = False  # older versions saved fewer settings: a missing one agrees with any value
@@ -120,16 +120,16 @@ class Workspace:
         try:
             settings = read_json(file)
         except BadInput as error:
-            raise BadInput(f"{error}; remove {self.folder}, or {self.layout.remedy}") from error
+            raise BadInput(f"{error}; remove {self.folder}, or {self.layout.advice}") from error
         if not isinstance(settings, dict):
-            raise BadInput(f"{file} holds no settings of {_article(self.layout.kind)}; {self.layout.remedy}")
+            raise BadInput(f"{file} holds no settings of {_article(self.layout.kind)}; {self.layout.advice}")
         return settings
 
     def check(self, saved: Mapping[str, Any] | None = None) -> None:
         """Compares saved settings, or those in the folder if it has any, with those of this work.
 
         Raises:
-            BadInput: They differ. The error names each setting, both values and the remedy.
+            BadInput: They differ. The error names each setting, both values and the advice.
         """
         if saved is not None or self._file().exists():
             self.refuse(self._changes(self.saved_settings() if saved is None else saved))
@@ -138,7 +138,7 @@ class Workspace:
         """Raises BadInput that names the changes, each 'name: saved -> requested', unless there are none."""
         named = "; ".join(changes)
         if named:
-            raise BadInput(f"{self.folder} holds another {self.layout.kind} ({named}); {self.layout.remedy}")
+            raise BadInput(f"{self.folder} holds another {self.layout.kind} ({named}); {self.layout.advice}")
 
     def path(self, number: int) -> Path:
         """The checkpoint of that number: of an update, a step, or a group of images."""

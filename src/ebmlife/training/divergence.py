@@ -46,15 +46,15 @@ class Divergence:
         for name, value in (("data", of_data), ("samples", of_samples)):
             if not abs(value) < float("inf"):  # NaN compares false
                 raise Diverged(f"the energy of the {name} is {value} at update {update}", since=self._since(update))
-        size, said = abs(difference), f"the energy difference is {difference:.3g} at update {update}"
+        size, message = abs(difference), f"the energy difference is {difference:.3g} at update {update}"
         if self.limit is not None and size > self.limit:
-            raise Diverged(f"{said}, beyond {self.limit:.3g} (--explosion)", since=self._since(update))
+            raise Diverged(f"{message}, beyond {self.limit:.3g} (--explosion)", since=self._since(update))
         far = self._seen >= WINDOW and size > FAR * self._normal and gradient > PULL * self.balance
         self._far = self._far + 1 if far else 0
         if self._far >= PATIENCE:
             since = update - PATIENCE + 1
             raise Diverged(
-                f"{said} and has been beyond {FAR:g} times its normal size since update {since}; "
+                f"{message} and has been beyond {FAR:g} times its normal size since update {since}; "
                 f"normal for this run is {self._normal:.3g}",
                 since=since,
             )

@@ -12,7 +12,7 @@ from ebmlife.training.base import Loop, Report
 from ebmlife.training.learner import Learner
 
 
-def dequantised(x: Tensor, levels: int, rng: torch.Generator) -> Tensor:
+def dequantized(x: Tensor, levels: int, rng: torch.Generator) -> Tensor:
     """Images with every value spread uniformly over the bin of its gray level.
 
     A density could be arbitrarily high on the discrete values themselves. On bins it bounds their probability.
@@ -59,7 +59,7 @@ class FlowTrainer(Loop[FlowMetrics]):
 
     def step(self) -> FlowMetrics:
         """One update that lowers the mean bits per pixel."""
-        data = dequantised(self.batches.next().to(self.device), self.levels, self.rng)
+        data = dequantized(self.batches.next().to(self.device), self.levels, self.rng)
         loss = bits(self.flow.net(data), levels=self.levels, pixels=data[0].numel()).mean()
         self.flow.descend(loss, update=self.update)
         self.update += 1

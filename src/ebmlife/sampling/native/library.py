@@ -60,7 +60,7 @@ def library(images: int = 16, pairs: bool = False, processor: str = "native") ->
     except _FAILURES as error:
         _say(f"PyTorch takes the gradient, as the compiled program cannot be built: {_reason(error)}")
         return None
-    _say(f"each process builds the compiled program anew, as it cannot be cached: {unusable}")
+    _say(f"each process builds the compiled program again, as it cannot be cached: {unusable}")
     return loaded
 
 
