@@ -12,7 +12,7 @@ _LONGEST = 2000  # characters of a line
 
 
 class BadInput(Exception):
-    """A mistake in what the user gave: one line that names the thing, what was expected and what to do.
+    """A mistake in the user's input. The message is one line that names the input, what was expected and what to do.
 
     The command line prints the line and exits with code 2.
     """
@@ -36,7 +36,7 @@ class Diverged(Exception):
 
 
 class Lost(Exception):
-    """Another of the processes that share the work has ended."""
+    """Another process that shares the work has ended."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -165,9 +165,9 @@ def _norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full, *, seed
     if lost:
         return Check(name, False, f"the classifier's own gradient is 0 for {lost} of {len(x)} images")
     ratio = (norms[-1] / norms[0]).median().item()
-    way = " -> ".join(f"{value:.3g}" for value in norms.median(1).values[:: max(1, len(norms) // 4)].tolist())
+    medians = " -> ".join(f"{value:.3g}" for value in norms.median(1).values[:: max(1, len(norms) // 4)].tolist())
     steady = 1 / _STEADY < ratio < _STEADY
-    return Check(name, steady, f"|v| is {ratio:.3g} times that at the chain's end (medians {way})")
+    return Check(name, steady, f"|v| is {ratio:.3g} times that at the chain's end (medians {medians})")
 
 
 def gradient_norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full, *, seed: int = 0) -> Tensor:

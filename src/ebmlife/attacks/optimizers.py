@@ -14,7 +14,7 @@ from ebmlife.errors import by_name
 
 @dataclass(frozen=True)
 class Ascent:
-    """What an attack step has learned about the adversaries X_j of n images."""
+    """The loss and its gradient at the adversaries X_j of n images."""
 
     step: int  # j
     loss: Tensor  # (n,): what the attack maximizes, of the averaged logits

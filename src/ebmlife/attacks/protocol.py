@@ -23,7 +23,7 @@ from ebmlife.sampling.rng import derive_seed, generator
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The stages through which each group of images passes; `config` is that `for_defense` of this model."""
+    """The stages of an attack on a group of images. `config` comes from `AttackConfig.for_defense`."""
 
     robust: DefendedClassifier
     config: AttackConfig
@@ -59,7 +59,7 @@ class Evaluation:
         return self.robust.gradient.walks if self._optimizer.needs_gradient else 0
 
     def advance(self, tally: Tally, origin: Tensor, stage: int) -> None:
-        """Runs one stage for the natural images `origin`, and writes what it finds into the tally."""
+        """Runs one stage for the natural images `origin`, and writes the predictions into the tally."""
         step = stage - 1
         if stage == 0:
             self._begin(tally, origin)
@@ -142,7 +142,7 @@ class Evaluation:
         return predicted, Ascent(step, loss.detach(), gradient)
 
     def _seeds(self, ids: Tensor, purpose: str) -> list[int]:
-        """Returns a seed for each image, named by the image and by what it is drawn for."""
+        """Returns a seed for each image, derived from its id and the purpose of the draw."""
         if self.robust.purifier.seed is not None:  # this defense always draws the same noise
             return [self.robust.purifier.seed] * len(ids)
         name = "known" if self.robust.gradient.known_noise else purpose

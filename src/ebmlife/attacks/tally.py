@@ -1,4 +1,4 @@
-"""What an attack has found so far: the predictions of each image, accuracies with their intervals, and progress."""
+"""The state of an attack: the predictions of each image, accuracies with their intervals, and progress."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ class Tally:
     broken_at: Tensor  # (n,): the first step at which a wrong prediction was verified
     final: Tensor  # (n, evaluations): predicted for the last adversary by further draws of the larger size
     logits: Tensor  # (n, classes): summed over those draws
-    adversaries: Tensor  # (n, C, H, W): what broke the image, or the last one; the natural image if it is misclassified
+    adversaries: Tensor  # (n, C, H, W): the one that broke the image, or the last one
     gradients: int = 0  # gradients of single images, each averaged over replicas
     image_steps: int = 0  # Langevin steps of single chains, including those of gradients
 
@@ -133,7 +133,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an attack is.
+    """The progress of an attack.
 
     Attributes:
         done: The finished fraction of the work, from 0 to 1.
@@ -152,7 +152,7 @@ Watcher = Callable[[Progress], None]
 
 
 class Meter:
-    """Measures progress in chains that this process walks; those that a broken image does not need count as done."""
+    """Measures progress in chains that this process walks; chains that a broken image does not need count as done."""
 
     def __init__(self, images: int, *, walks: Sequence[int], first_final: int, watch: Watcher) -> None:
         self._until = [0, *accumulate(walks)]  # chains of one image, before each stage and after the last
@@ -162,7 +162,7 @@ class Meter:
         self._then, self._before = time.monotonic(), 0
 
     def enter(self, tally: Tally, stage: int) -> None:
-        """Begins a group, or resumes it: what an earlier process did is left out of the estimated time."""
+        """Begins or resumes a group. The work of an earlier process does not count for the estimated time."""
         self._before += self._walks(tally, stage)
 
     def show(self, tally: Tally, stage: int) -> None:

@@ -112,7 +112,7 @@ def estimate(recipe: EBMRecipe, *, devices: int = 1, trust: Trust = NOTHING) -> 
 
 
 def shape_of(data: Part) -> tuple[int, ...]:
-    """The shape of one item of the data, which are read only if nothing else tells."""
+    """Returns the shape of one item. The data are read only if their description does not include it."""
     declared = build.describe(data).shape
     if declared is not None:
         return declared

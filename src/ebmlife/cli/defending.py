@@ -100,7 +100,7 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _inputs(
     model: Model, options: argparse.Namespace, changes: dict[str, str]
 ) -> tuple[list[str], Tensor, dict[str, Any]]:
-    """Returns the names of the purified images, the images, and what purified.json says about them."""
+    """Returns the names of the purified images, the images, and their description for purified.json."""
     if evaluated.typed(options, changes) == bool(options.files):
         raise BadInput("purify takes image FILES, or images of a data set (--split test, --data.folder FOLDER)")
     if options.files:

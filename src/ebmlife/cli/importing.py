@@ -54,7 +54,7 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
         return _classifier(found[0].net, found, options.out)
     energy, generator = _one(found, "ebm-"), _one(found, "gen-")
     chosen = energy or generator
-    assert chosen is not None  # there is at least one file, and it is one of the two
+    assert chosen is not None  # there is at least one file, and each is one of the two
     name = options.recipe or _RECIPES.get(chosen.kind)
     if name is None:
         raise BadInput(f"no recipe of the paper has a network {chosen.kind}; name a recipe for it with --recipe")
@@ -67,13 +67,13 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
             build.fit_weights(target, source.net.state_dict(), source.kind)
     origin = ", ".join(map(str, (*options.files, *([options.prior] if prior else []))))
     write_weights(options.out, recipe, net, generator_net, prior, shape=shape, origin=origin)
-    print(f"{', '.join(one.kind for one in found)} -> {shown(options.out)}, with the numbers of {name}")
+    print(f"{', '.join(one.kind for one in found)} -> {shown(options.out)}, with the settings of {name}")
     return 0
 
 
 def _classifier(net: AuthorsWideResNet, found: list[Imported], out: Path) -> int:
     if len(found) > 1:
-        raise BadInput("a classifier is imported alone; run the command without the other files")
+        raise BadInput("a classifier cannot be imported with other networks; run the command with its file only")
     if out.suffix != ".safetensors":
         raise BadInput(f"a classifier is written to a file; use --out {out.name}.safetensors")
     write_authors_wrn(out, net, found[0].options)
@@ -89,7 +89,10 @@ def _one(found: list[Imported], sort: str) -> Imported | None:
 
 
 def _fitted(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> EBMRecipe:
-    """The recipe with these networks. Without a generator, chains start from data; without an energy, they stay."""
+    """Returns the recipe with these networks.
+
+    Without a generator, chains start from data. Without an energy, they do not move.
+    """
     changes: dict[str, object] = {"net": part("flat"), "sampling_steps": 0}
     if energy is not None:
         changes = {"net": _part(energy, build.NETS)}
@@ -122,7 +125,7 @@ def _part(imported: Imported, table: Registry) -> Part:
 
 
 def _shape(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> tuple[int, ...]:
-    """The shape of the energy's images, else of the recipe's data, to which a generator's images may be resized."""
+    """Returns the shape of the energy's images, or that of the recipe's data if there is no energy."""
     expected = recipe.data.options.get("size")
     one = energy or generator
     assert one is not None

@@ -115,7 +115,7 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
 
 
 def _reference(model: Model, options: argparse.Namespace, changes: dict[str, str]) -> Images:
-    """The images that samples are compared with: the training images, as usual with FID; of digits, all."""
+    """Returns the images that samples are compared with: the training images, as usual with FID, or all digits."""
     split = build.describe(model.recipe.data).reference
     if split is not None and not images.typed(options, changes):
         return choose(model, {}, split, tests=False)

@@ -53,7 +53,7 @@ def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
 
 
 def _varied(name: str, changes: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The recipe of a variant that was given as an option: `NAME --no-anneal` is NAME-no-anneal."""
+    """Returns the name and changes of a recipe whose variant is an option: `NAME --no-anneal` is NAME-no-anneal."""
     for field, value in changes.items():
         variant = f"{name}-{field.replace('_', '-')}"
         if value == "true" and variant in recipes.names():

@@ -51,7 +51,7 @@ def cifar10(folder: str | Path, *, train: bool = True) -> InMemory:
 
 
 def _find(folder: Path, names: tuple[str, ...]) -> tuple[Path, str]:
-    """Where the files lie, and their suffix: '.bin' or ''."""
+    """The folder of the files, and their suffix: '.bin' or ''."""
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder; {_ADVICE}")
     for place in (folder / part for part in _PLACES):
@@ -93,7 +93,7 @@ def _read_python(path: Path) -> tuple[Bytes, Bytes]:
 
 
 def _batch(batch: Any) -> tuple[Bytes, Bytes]:
-    """Images and labels of a parsed batch; ValueError for all that the official files do not contain."""
+    """Images and labels of a parsed batch; ValueError for anything else than the official files contain."""
     if not isinstance(batch, dict) or set(batch) != {b"batch_label", b"labels", b"data", b"filenames"}:
         raise ValueError("not a dict of batch_label, labels, data and filenames")
     labels = batch[b"labels"]

@@ -27,7 +27,7 @@ class Toy(Protocol):
 
     @property
     def regions(self) -> int:
-        """Parts between which mass must be shared out: modes, rings, arms."""
+        """Number of parts that share the mass: modes, rings or arms."""
         ...
 
     def region(self, x: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ class DefendedClassifier(nn.Module):
 
     @property
     def averaged(self) -> nn.Module:
-        """f, whose mean over purified images is F."""
+        """The module f, whose mean over purified images is F."""
         return nn.Sequential(self.classifier, nn.Softmax(1)) if self.average == "probabilities" else self.classifier
 
     def classify(self, walked: Tensor) -> Tensor:
@@ -85,14 +85,14 @@ class DefendedClassifier(nn.Module):
         return logits
 
     def passage(self, x: Tensor, walked: Tensor, part: Sequence[ChainGroup]) -> Passage:
-        """Returns what a gradient needs to know of chains from x to `walked`."""
+        """Returns the inputs of a gradient through the chains from x to `walked`."""
         p = self.purifier
         noise = p.noise(part, x.device)
         return Passage(self.averaged, p.energy, p.steps, p.step_size, p.clip, x, walked, noise)
 
 
 def undefended(classifier: nn.Module) -> DefendedClassifier:
-    """Returns the classifier without a defense, as a DefendedClassifier that purifies by no step."""
+    """Returns the classifier without a defense: a DefendedClassifier with 0 Langevin steps."""
     return DefendedClassifier(classifier, Purifier(gaussian(1.0), steps=0), replicas=1)
 
 
@@ -105,7 +105,9 @@ class _Defended(torch.autograd.Function):
         ctx.walked = []
         ctx.save_for_backward(x)
         if not len(x):
-            return robust.classify(x.new_zeros(1, *x.shape[1:]))[:0]  # one image shows the number of classes
+            return robust.classify(x.new_zeros(1, *x.shape[1:]))[
+                :0
+            ]  # the logits of one image give the number of classes
         rows: list[list[Tensor]] = [[] for _ in seeds]
         for part in robust.purifier.parts(seeds, replicas=replicas):
             walked = robust.purifier.walk(_starts(x, part), robust.purifier.noise(part, x.device))

@@ -1,4 +1,4 @@
-"""How an attacker's gradient passes the defense: each mode brings v at the logits back to the attacked images."""
+"""Gradients through the defense: each mode takes v at the logits back to the attacked images."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ebmlife.sampling.rng import PerImageNoise
 class Passage:
     """Chains through the defense: from x by Langevin steps to `walked`, and from there into the classifier."""
 
-    classifier: nn.Module  # with all that comes before the average, such as softmax
+    classifier: nn.Module  # includes what precedes the average, such as softmax
     energy: Energy
     steps: int
     step_size: float

@@ -1,7 +1,6 @@
 """The features in which an exam measures distances to the data.
 
-To add a set of features, add it to `FEATURE_SETS`. Which set is the default for a run is decided by `default_features`
-alone.
+To add a set of features, add it to `FEATURE_SETS`. `default_features` chooses the default set for a run.
 """
 
 from collections.abc import Callable

@@ -94,7 +94,7 @@ def _are_images(evaluation: Evaluation) -> bool:
 
 
 def _have_neighbors(evaluation: Evaluation) -> bool:
-    """A single row or column of pixels has neighbors in one direction only."""
+    """Whether pixels have neighbors in both directions: images are more than a single row or column."""
     return evaluation.x.ndim == 4 and min(evaluation.x.shape[-2:]) >= 2
 
 

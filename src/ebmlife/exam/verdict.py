@@ -42,17 +42,17 @@ class Rule(Protocol):
 
 
 def within_margin(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
-    """Data's range, widened by MARGIN on both sides."""
+    """Returns the range of the data, widened by MARGIN on both sides."""
     return least / MARGIN, most * MARGIN
 
 
 def below_spill(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
-    """At most SPILL more than data have."""
+    """Returns a range that ends SPILL above that of the data."""
     return -inf, most + SPILL
 
 
 def near_data(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
-    """A distance that is neither lost nor, after MIDRUN, grown by GROWTH and more than chance."""
+    """Returns the range of distances that are below LOST and, after MIDRUN, have not grown by GROWTH beyond chance."""
     lost = most + LOST * reference.spread
     return -inf, lost if baseline is None else min(lost, max(GROWTH * baseline, reference.by_chance(CHANCE)))
 
@@ -78,7 +78,7 @@ class Judgment:
 def judge(
     steps: Sequence[int], metrics: Mapping[str, Column], reference: Reference, *, diverged: str | None = None
 ) -> Judgment:
-    """Finds the stretch of steps without a fault: from the first good evaluation to the last one before a fault.
+    """Finds the steps without a fault: from the first good evaluation to the last one before a fault.
 
     Args:
         steps: Steps at which chains were evaluated.
@@ -93,7 +93,7 @@ def judge(
     end = [diverged] if diverged else []
     faults: list[list[str]] = []
     first: int | None = None  # good evaluation
-    baseline_at: int | None = None  # the evaluation whose distance later ones must not outgrow
+    baseline_at: int | None = None  # index of the evaluation whose distance is the baseline
     for i, (step, row) in enumerate(zip(steps, rows, strict=True)):
         faults.append(_faults(row, reference, None if step <= MIDRUN else _distance(rows, baseline_at)))
         if first is None and not faults[-1]:
@@ -121,7 +121,7 @@ def judge(
 
 
 def _faults(row: Row, reference: Reference, baseline: float | None) -> list[str]:
-    """Returns what is wrong with the samples at one step, by the metrics that are judged."""
+    """Returns the faults of the samples at one step, according to the judged metrics."""
     found = []
     for name, rule in JUDGED.items():
         value = row.get(name)
@@ -165,7 +165,7 @@ def _late(steps: Sequence[int]) -> list[int]:
 def _late_growth(
     steps: Sequence[int], rows: Sequence[Row], baseline_at: int | None, reference: Reference
 ) -> str | None:
-    """Returns what is wrong with the late average of the distance, which varies less by chance than single values."""
+    """Returns the fault of the late average of the distance, if any. It varies less by chance than single values."""
     late = _late(steps)
     now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, baseline_at)
     if baseline_at is None or now is None or before is None or len(late) < FEWEST_LATE:
@@ -179,7 +179,7 @@ def _late_growth(
 
 
 def _notes(steps: Sequence[int], rows: Sequence[Row]) -> list[str]:
-    """Returns what a reader should know although the verdict is not based on it."""
+    """Returns notes that do not affect the verdict: chains that have not mixed, and drift of the energy."""
     notes = []
     for name, what in (("rhat_energy", "energies"), ("rhat_features", "features")):
         rhat = rows[-1].get(name)

@@ -1,7 +1,7 @@
 """Activations of energies, by name. All of them run in the compiled program too.
 
-An energy with a smooth activation has a smooth gradient, so that the exact gradient of a classifier behind its chains
-says more than BPDA does.
+An energy with a smooth activation has a smooth gradient, so that the exact gradient through its chains is more
+informative than BPDA.
 """
 
 from collections.abc import Callable

@@ -30,7 +30,7 @@ def _norm(width: int) -> nn.GroupNorm:
 
 
 class _Level(nn.Module):
-    """One resolution of the U-Net: a block, all coarser resolutions, and a block of both outputs."""
+    """One resolution of the U-Net: a block, all coarser resolutions, and a block that combines both outputs."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()

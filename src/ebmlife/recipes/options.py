@@ -24,7 +24,7 @@ class Registry:
 
     field: str  # of the recipe, for messages
     makers: dict[str, Callable[..., Any]]
-    provided: frozenset[str] = frozenset()  # names of parameters that are no options
+    provided: frozenset[str] = frozenset()  # names of parameters that are not options
 
     def resolve(self, chosen: Part) -> Part:
         """The part with all its options, checked, defaults filled in."""
@@ -68,7 +68,7 @@ class Registry:
 
 
 def _readable(name: str, hint: Any) -> Any:
-    """The type, such that it can be given as text too; whole numbers within bounds."""
+    """The type, extended so that it can be given as text; integers are bounded."""
     if Piecewise in (hint, *get_args(hint)):
         return Changing
     optional = NoneType in get_args(hint)

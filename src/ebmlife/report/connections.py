@@ -34,7 +34,7 @@ class Timed(io.RawIOBase):
             raise HTTPException("too many bytes")
         left = self._deadline - time.monotonic()
         try:
-            if left <= 0:  # even if there are bytes to read
+            if left <= 0:  # also if bytes are available
                 raise TimeoutError
             self._connection.settimeout(left)
             got = self._connection.recv_into(memoryview(buffer)[: self._left])

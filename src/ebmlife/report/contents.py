@@ -40,10 +40,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a report shows of a run."""
+    """The contents of a report on a run."""
 
     name: str
-    place: str  # as the user gave it
+    place: str  # the name that the user gave
     recipe: Recipe
     headline: str
     facts: Sequence[Fact]
@@ -71,7 +71,7 @@ class Contents:
 
 
 def read_contents(run: str | Path) -> Contents:
-    """Reads what a report shows of a run.
+    """Reads the contents of a report on a run.
 
     Args:
         run: A run's folder, or any other name of a model, such as `zoo:digits-shortrun`.

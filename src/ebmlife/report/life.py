@@ -1,4 +1,4 @@
-"""The life cycle of a run on its page: from its exam, or from a shorter exam that the report runs and keeps."""
+"""The life cycle of a run on its page: from its exam, or from a shorter exam that the report runs and saves."""
 
 import json
 from collections.abc import Callable
@@ -26,8 +26,8 @@ _IMAGES, _POINTS = 64, 1000  # chains of images, and of points in the plane: few
 _SHOWN = 10  # chains of images on the page; points are all shown
 _DISTANCES = {  # by the beginning of their names
     "fid": "FID, the Fréchet distance in Inception features",
-    "fd_digits": "the Fréchet distance in features of a small classifier of digits, which is no FID",
-    "moments": "the Fréchet distance of the states themselves (images averaged to 8x8), which is no FID",
+    "fd_digits": "the Fréchet distance in features of a small classifier of digits, which is not FID",
+    "moments": "the Fréchet distance of the states themselves (images averaged to 8x8), which is not FID",
 }
 _LENGTHS = {"short: new images": 0, "middle: defense": MIDRUN, "long: density": LONGRUN}
 
@@ -122,7 +122,7 @@ def walk(
 
 
 def _config(settings: dict[str, Any], shape: tuple[int, ...]) -> ExamConfig:
-    """The settings of a page's exam, which takes a minute: chains start as in training, features are cheap."""
+    """Returns the settings of a page's exam, which takes a minute: chains start as in training, features are cheap."""
     return ExamConfig(
         steps=settings["steps"],
         chains=settings["chains"],

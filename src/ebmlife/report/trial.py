@@ -1,4 +1,4 @@
-"""A trial: one image is attacked and purified while the page shows it. Nothing is written to disk."""
+"""A trial attacks and purifies one image while the page shows it. It writes nothing to disk."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ ABANDONED = 20.0  # seconds without a request, after which a trial ends
 
 @dataclass(frozen=True)
 class Defense:
-    """What a trial attacks: a classifier, and the energy that purifies its images."""
+    """The target of a trial: a classifier, and the energy that purifies its images."""
 
     energy: Energy
     step_size: float
@@ -90,7 +90,7 @@ class Trial:
             raise _Canceled
 
     def _show(self, **changes: Any) -> None:
-        self._state = self._state | changes  # a new dict: readers never see half of a change
+        self._state = self._state | changes  # a new dict, so that readers never see a partial change
 
     def _work(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Writes reports: computes what training did not leave, stores it beside the run, and writes the HTML file."""
+"""Writes reports: computes what the run's folder lacks, stores it there, and writes the HTML file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ def prepare(
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Computes what a report shows and training did not leave, and stores it in RUN/report.
+    """Computes what a report needs and the run's folder lacks, and stores it in RUN/report.
 
     Args:
         run: A run's folder, or any other name of a model, such as `zoo:digits-shortrun`.

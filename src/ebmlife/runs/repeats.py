@@ -16,7 +16,7 @@ from ebmlife.storage import regular
 
 
 def count(chosen: Part, data: Dataset, rows: Tensor, trained: Part) -> int | None:
-    """How many of these rows of a data set are training images too; None if that would take too long to find out.
+    """Returns how many of these rows of a data set are also training images, or None if counting takes too long.
 
     Files and members of tar archives are compared byte by byte, data sets in memory pixel by pixel. An image that was
     encoded again counts as a different one.

@@ -12,8 +12,8 @@ from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import langevin
 from ebmlife.sampling.rng import PerImageNoise, derive_seed
 
-_FAR = 10.0  # states of a chain and noise stay well below, pixels from 0 to 255 are well above
-_WIDTH = 8  # chains of a group: enough that drawing its noise costs little more than one draw for all chains
+_FAR = 10.0  # the states of a chain and noise stay well below this; pixels from 0 to 255 are well above
+_WIDTH = 8  # chains of a group: with this many, its noise costs little more than one draw for all chains
 
 
 class ChainGroup(NamedTuple):
@@ -25,7 +25,7 @@ class ChainGroup(NamedTuple):
 
 
 class Purifier(nn.Module):
-    """T(x): `steps` Langevin steps on `energy` from x, one chain for each image. It passes no gradient.
+    """T(x): `steps` Langevin steps on `energy` from x, one chain for each image. It has no gradient.
 
     The noise is new in each call and comes from PyTorch's global generator. With `seed` it is the same in every call
     and for every image, so that the result for an image does not depend on the rest of its batch.

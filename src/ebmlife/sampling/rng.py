@@ -57,7 +57,7 @@ def seeded(seed: int, *, device: torch.device | str = "cpu") -> Noise:
 class PerImageNoise:
     """A noise function in which consecutive states of a batch draw from generators of their own.
 
-    What an image's states draw does not depend on the other images of the batch. `position` and `seek` save and restore
+    The draws of an image do not depend on the other images of the batch. `position` and `seek` save and restore
     the positions in the sequences, to replay the draws.
 
     Args:
@@ -92,7 +92,7 @@ class Streams:
     Args:
         seed: The seed of all streams.
         device: Where they draw.
-        scope: Put before all names, to give a process or a purpose streams of its own.
+        scope: Prefix of all names, which gives a process or a purpose its own streams.
     """
 
     def __init__(self, seed: int = 0, *, device: torch.device | str = "cpu", scope: str = "") -> None:

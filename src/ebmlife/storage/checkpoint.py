@@ -1,7 +1,8 @@
-"""Checkpoints: tensors in safetensors, all else in JSON, checksums in a manifest, no pickle.
+"""Checkpoints: tensors in safetensors, everything else in JSON, and checksums in a manifest. There is no pickle.
 
-A checkpoint is a folder that is written atomically. Where several ranks share a run, the folder is that of the first
-one; it contains a shard of each other rank, rank-1, rank-2 and so on, in the same form.
+A checkpoint is a folder that is written atomically. If several ranks share a run, the folder is that of the first
+one. It contains a shard of each other rank in the same format, as rank-1, rank-2 and so on. `history` names the
+checkpoints of a run.
 """
 
 import hashlib
@@ -57,7 +58,7 @@ def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: i
         ranks: The number of processes that share the run. All but the first have written their shards already.
 
     Raises:
-        BadInput: It cannot be written.
+        BadInput: The checkpoint cannot be written.
     """
     with atomic_write(folder) as unfinished:
         unfinished.mkdir()
@@ -79,7 +80,7 @@ def save_shard(folder: Path, state: dict[str, Any], *, rank: int) -> None:
 
 
 def shard(folder: Path, rank: int) -> Path:
-    """The shard of a rank in a checkpoint."""
+    """Returns the shard of a rank in a checkpoint."""
     return folder / f"rank-{rank}"
 
 
@@ -117,7 +118,7 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """The manifest, if the checksums of all files agree; else Damaged. Shards are verified separately."""
+    """Returns the manifest. Raises Damaged unless all checksums agree. Shards are verified separately."""
     manifest = read_manifest(folder)
     for name in _FILES:
         try:
@@ -130,7 +131,7 @@ def verify(folder: Path) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint, without comparing the checksums of its files."""
+    """Returns the manifest of a checkpoint, without comparing the checksums of its files."""
     try:
         manifest = read_json(folder / "manifest.json")
     except BadInput as error:
@@ -154,7 +155,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def plain(folder: Path) -> dict[str, Any]:
-    """The values of a checkpoint without its tensors, and without comparing checksums."""
+    """Returns the values of a checkpoint without its tensors, and without comparing checksums."""
     state = read_json(folder / "state.json")
     if not isinstance(state, dict):
         raise damaged(folder, "its state is not a dictionary")
@@ -162,7 +163,7 @@ def plain(folder: Path) -> dict[str, Any]:
 
 
 def tensor(folder: Path, name: str) -> Tensor | None:
-    """One tensor of a checkpoint, or None, without comparing checksums."""
+    """Returns one tensor of a checkpoint, or None, without comparing checksums."""
     try:
         with safe_open(regular.check(folder / "tensors.safetensors"), "pt") as tensors:
             found: Tensor | None = tensors.get_tensor(name) if name in tensors.keys() else None  # noqa: SIM118
@@ -172,7 +173,7 @@ def tensor(folder: Path, name: str) -> Tensor | None:
 
 
 def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of a checkpoint's tensors, from the header of the file."""
+    """Returns the shapes of a checkpoint's tensors, from the header of the file."""
     try:
         with safe_open(regular.check(folder / "tensors.safetensors"), "pt") as tensors:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
@@ -193,7 +194,7 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _unpack(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
-    """The inverse of `_pack`. It removes each tensor from `tensors`, which must be there under its own name."""
+    """Inverts `_pack`, and removes each tensor from `tensors`, where it must have its own name."""
     if isinstance(value, str) and value.startswith(_TENSOR):
         if value.removeprefix(_TENSOR) != name or name not in tensors:
             raise ValueError(f"its tensor {name} is missing")
@@ -211,5 +212,5 @@ def _digest(file: Path) -> str:
 
 
 def _own_digest(manifest: dict[str, Any]) -> str:
-    """The checksum of a manifest that has none yet."""
+    """Returns the checksum of a manifest that has none yet."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

@@ -20,18 +20,18 @@ class Damaged(BadInput):
 
 
 def path(run: Path, update: int) -> Path:
-    """The checkpoint of a run at an update."""
+    """Returns the checkpoint of a run at an update."""
     return run / "checkpoints" / f"{update:09d}"
 
 
 def updates(run: Path) -> list[int]:
-    """The updates at which a run has checkpoints, in order."""
+    """Returns the updates at which a run has checkpoints, in order."""
     names = [entry.name for entry in (run / "checkpoints").glob("*")]
     return sorted(int(name) for name in names if _NAME.fullmatch(name))
 
 
 def choose(run: Path, update: int | None) -> int | None:
-    """The update of the requested checkpoint, or of the newest; None if there is none yet."""
+    """Returns the update of the requested checkpoint, or of the newest; None if there is none yet."""
     available = updates(run)
     if update is not None and update not in available:
         known = f"there are {', '.join(map(str, available))}" if available else "there is none yet"
@@ -40,10 +40,10 @@ def choose(run: Path, update: int | None) -> int | None:
 
 
 def newest_sound(run: Path, check: Callable[[Path], object], show: Callable[[str], None]) -> int | None:
-    """The update of the newest checkpoint for which `check` does not raise Damaged; None if there is no checkpoint.
+    """Returns the newest update whose checkpoint passes `check`, or None if there is no checkpoint.
 
-    Damaged ones after it are set aside, and `show` is called with a line about each. If all are damaged, they stay, and
-    it is a BadInput.
+    Damaged ones after it are set aside, and `show` is called with a line about each. If all are damaged, they stay and
+    BadInput is raised.
     """
     damaged: dict[int, Damaged] = {}
     for update in reversed(updates(run)):
@@ -70,7 +70,7 @@ def abandon(run: Path, *, after: int) -> None:
 
 
 def set_aside(folder: Path, why: str) -> Path:
-    """Renames a checkpoint so that it is not found any more: 000000004.damaged, or .damaged-2 if that exists."""
+    """Renames a checkpoint so that it is no longer found: 000000004.damaged, or .damaged-2 if that exists."""
     names = (folder.with_name(f"{folder.name}.{why}{'' if i == 1 else f'-{i}'}") for i in range(1, 1_000_000))
     aside = next(name for name in names if not name.exists())
     folder.rename(aside)

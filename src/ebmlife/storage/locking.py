@@ -16,7 +16,7 @@ _held: set[tuple[Path, int, int, str]] = set()  # (folder, process, thread, kind
 
 @contextmanager
 def locked(folder: Path, *, kind: str = "work", within: tuple[str, ...] = ()) -> Iterator[None]:
-    """Locks the folder against other processes and threads; the lock ends with its process, however that ends.
+    """Locks the folder against other processes and threads. The lock ends with its process, even if that is killed.
 
     A thread that holds it for a kind of work named in `within` holds it for this kind too.
     """
@@ -56,7 +56,7 @@ def _lock(stream: IO[str], folder: Path) -> None:
 
 
 def _is_current(stream: IO[str], file: Path) -> bool:
-    """False if the process that held the lock before has removed the file: a lock on it would exclude nobody."""
+    """Whether the locked file still exists. The previous holder may have removed it, and the lock would be useless."""
     try:
         return os.path.samestat(os.fstat(stream.fileno()), file.stat())
     except OSError:

@@ -9,13 +9,13 @@ _LONGEST = 80  # characters of a setting's value in an error
 
 
 def differences(saved: Mapping[str, Any], requested: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Which of the named settings differ, each as 'name: saved -> requested'; a missing one is shown as None."""
+    """Returns the named settings that differ, each as 'name: saved -> requested', with None for missing ones."""
     changed = [name for name in sorted(names) if not alike(saved.get(name), requested.get(name))]
     return [f"{name}: {_shown(saved.get(name))} -> {_shown(requested.get(name))}" for name in changed]
 
 
 def alike(old: object, new: object) -> bool:
-    """Whether two settings are the same; lists of floats are measurements, and may differ by rounding."""
+    """Whether two settings are the same. Lists of floats are measurements and may differ by rounding."""
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return all(a == b or _near(a, b) for a, b in zip(old, new, strict=True))
     return old == new

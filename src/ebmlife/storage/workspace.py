@@ -1,6 +1,6 @@
-"""Folders that long work is kept in: a lock, the settings that identify the work, and its checkpoints.
+"""Folders of long work: a lock, the settings that identify the work, and its checkpoints.
 
-Trainings, attacks, exams and long walks all keep their work this way. Resumed work is never continued with different
+Trainings, attacks, exams and long walks use them. Resumed work is never continued with different
 settings, and two processes never write to one folder.
 """
 
@@ -23,16 +23,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Layout:
-    """What the files of one kind of work are called."""
+    """The names of the files of one kind of work, and how its settings are compared."""
 
-    kind: str = "work"  # as errors name it
+    kind: str = "work"  # the name in errors
     file: str | None = "settings.json"  # None: the settings are in the manifests of the checkpoints
     result: str | None = None  # the file or folder that only finished work has
     parts: str = "checkpoints"  # the folder of the checkpoints
-    digits: int = 9  # of a checkpoint's name
+    digits: int = 9  # in the name of a checkpoint
     lock: str = ""  # the folder inside the workspace that the lock is in
     swept: tuple[str, ...] = ()  # folders, beside `parts`, in which nobody else writes; "" is the workspace itself
-    advice: str = "choose another folder"  # for those who asked for different settings
+    advice: str = "choose another folder"  # for users who request different settings
     within: tuple[str, ...] = ()  # kinds of work that this one is a part of, and whose lock covers it
     described: tuple[str, ...] = ()  # settings that are saved for readers and never compared
     missing_agrees: bool = False  # older versions saved fewer settings: a missing one agrees with any value
@@ -40,13 +40,13 @@ class Layout:
 
 
 class Workspace:
-    """A folder in which one piece of work is kept, killed, resumed and finished.
+    """A folder for work that can be killed and resumed.
 
     Args:
-        folder: Where the work is kept. It is created when the work begins.
+        folder: Where the work is saved. It is created when the work begins.
         settings: What identifies the work, by name: plain values that JSON can hold. Lists of floats are measurements
             and may differ by rounding; all else must be equal.
-        layout: The names of the files, and the words of the errors.
+        layout: The names of the files, and wording of errors.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], layout: Layout | None = None) -> None:
@@ -56,7 +56,7 @@ class Workspace:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Locks the folder, which is created if needed, and removes what killed processes left unfinished.
+        """Locks the folder, which is created if needed, and removes unfinished files of killed processes.
 
         Raises:
             InUse: Another process works in the folder.
@@ -74,7 +74,7 @@ class Workspace:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Within, this process alone works in the folder, and the folder holds the settings of the work.
+        """Locks the folder and saves the settings of the work, within a `with` block.
 
         Work that fails before anything is saved leaves no settings: the next attempt may have different ones.
 
@@ -109,7 +109,7 @@ class Workspace:
         return any(path.exists() for path in results) or any(self.parts.glob("[0-9]*"))
 
     def saved_settings(self) -> dict[str, Any]:
-        """The settings in the folder; {} where there are none.
+        """Returns the settings in the folder, or {} if there are none.
 
         Raises:
             BadInput: The file that should hold them is damaged.
@@ -135,13 +135,13 @@ class Workspace:
             self.refuse(self._changes(self.saved_settings() if saved is None else saved))
 
     def refuse(self, changes: Iterable[str]) -> None:
-        """Raises BadInput that names the changes, each 'name: saved -> requested', unless there are none."""
+        """Raises BadInput with the changes, each as 'name: saved -> requested', if there are any."""
         named = "; ".join(changes)
         if named:
             raise BadInput(f"{self.folder} holds another {self.layout.kind} ({named}); {self.layout.advice}")
 
     def path(self, number: int) -> Path:
-        """The checkpoint of that number: of an update, a step, or a group of images."""
+        """Returns the path of a checkpoint. The number is an update, a step, or a group of images."""
         return self.parts / f"{number:0{self.layout.digits}d}"
 
     def save(self, number: int, state: dict[str, Any], *, about: Mapping[str, Any]) -> None:
@@ -149,13 +149,13 @@ class Workspace:
         checkpoint.save(self.path(number), state, about=dict(about))
 
     def newest(self) -> int | None:
-        """The number of the newest sound checkpoint, or None. Damaged ones after it are set aside, with a warning."""
+        """Returns the number of the newest intact checkpoint, or None. Damaged ones are set aside with a warning."""
         return checkpoint.newest_sound(self.folder, checkpoint.verify, _log.warning)
 
     def load(self, number: int, *, again: str) -> dict[str, Any] | None:
-        """The state of one checkpoint; None where there is none, or where it was damaged and is now set aside.
+        """Returns the state of one checkpoint, or None if there is none.
 
-        `again` says in the warning what is done in that case.
+        A damaged checkpoint is set aside with a warning, in which `again` describes the consequence. It gives None too.
         """
         path = self.path(number)
         if not path.is_dir():
@@ -168,7 +168,7 @@ class Workspace:
             return None
 
     def finish(self) -> None:
-        """Removes the checkpoints: the result is saved, and they are not needed any more."""
+        """Removes the checkpoints, which are not needed once the result is saved."""
         remove(self.parts)
 
     def _file(self) -> Path:
@@ -180,7 +180,7 @@ class Workspace:
         return differences(saved, self.settings, names - {*self.layout.described})
 
     def _claim(self) -> bool:
-        """Writes the settings unless they are there; whether it did."""
+        """Writes the settings unless they exist. Returns whether it did."""
         if self.layout.replaces and self._is_another():
             self._clear()
         elif self._file().exists():
@@ -197,21 +197,21 @@ class Workspace:
             return True
 
     def _clear(self) -> None:
-        """Empties the folder, but for the lock that is held."""
+        """Empties the folder, except for the lock."""
         if self.folder.is_symlink():
-            raise BadInput(f"{self.folder} is a link, and what it leads to is not removed; remove the link")
+            raise BadInput(f"{self.folder} is a link, and its target is not removed; remove the link")
         for entry in self.folder.iterdir():
             if entry.name != LOCK:
                 remove(entry)
 
     def _withdraw(self, missing: list[Path]) -> None:
-        """Leaves the folder as it was found: the inner ones of `missing` come first."""
+        """Restores the folder as it was found. `missing` lists created folders, the inner ones first."""
         lock = self.folder / self.layout.lock / LOCK
         with suppress(OSError):
             self._file().unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
         for place in (*([lock.parent] if self.layout.lock else []), self.parts, *missing):
-            with suppress(OSError):  # it is not empty, or not there
+            with suppress(OSError):  # it is not empty, or does not exist
                 place.rmdir()
 
 

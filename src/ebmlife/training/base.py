@@ -1,4 +1,4 @@
-"""What all trainers share: the loop over updates, and the metrics of an update."""
+"""The base of all trainers: the loop over updates, and the metrics of an update."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ R = TypeVar("R", bound=Report)
 
 
 class Loop(ABC, Generic[R]):
-    """A trainer: it makes updates one by one, and its whole state can be saved."""
+    """A trainer, which makes updates one by one. Its complete state can be saved."""
 
     chains: Chains | None = None  # None: no states are kept between updates
     update = 0  # number of updates done

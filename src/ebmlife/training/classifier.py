@@ -53,7 +53,7 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
         self.data_noise, self.noise, self.device = data_noise, noise, device
 
     def step(self) -> ClassifierMetrics:
-        """One update that lowers the mean of -log softmax(f(x))[y]."""
+        """Makes one update that lowers the mean of -log softmax(f(x))[y]."""
         x, labels = (tensor.to(self.device) for tensor in self.batches.next_labelled())
         logits = self.classifier.net(x + self.data_noise * self.noise(x))
         loss = F.cross_entropy(logits, labels)
@@ -83,7 +83,7 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
 
 @torch.no_grad()
 def accuracy(classifier: nn.Module, data: Dataset, *, device: torch.device | str = "cpu", batch: int = 500) -> float:
-    """The share of a data set's images that the classifier assigns to their class."""
+    """Returns the share of a data set's images that the classifier assigns to their class."""
     assert data.labels is not None
     right = 0
     for rows in torch.split(torch.arange(len(data)), batch):

@@ -1,4 +1,4 @@
-"""Detects a training that diverges, relative to what is normal for that run."""
+"""Detects a training that diverges, relative to the normal energy difference of that run."""
 
 from statistics import median
 from typing import Any
@@ -27,7 +27,7 @@ class Divergence:
         balance: The gradient at which drift and noise of a Langevin step are equally long, 2 sqrt(D) / step_size. At
             first an energy grows by orders of magnitude until it moves its chains. This is no divergence, and its
             gradient stays near `balance`, whatever the temperature.
-        limit: An absolute bound of |d_t|. None: there is none.
+        limit: An absolute bound of |d_t|. None: no absolute bound.
     """
 
     def __init__(self, *, balance: float = 0.0, limit: float | None = None) -> None:
@@ -61,7 +61,7 @@ class Divergence:
         self._remember(size)
 
     def _since(self, update: int) -> int | None:
-        """The first of the updates just before this one that were far from normal; None if there are none."""
+        """Returns the first of the updates just before this one that were far from normal; None if there are none."""
         return update - self._far if self._far else None
 
     def _remember(self, size: float) -> None:

@@ -13,7 +13,7 @@ from ebmlife.training.learner import Learner
 
 
 def dequantized(x: Tensor, levels: int, rng: torch.Generator) -> Tensor:
-    """Images with every value spread uniformly over the bin of its gray level.
+    """Returns images with every value spread uniformly over the bin of its gray level.
 
     A density could be arbitrarily high on the discrete values themselves. On bins it bounds their probability.
     """
@@ -58,7 +58,7 @@ class FlowTrainer(Loop[FlowMetrics]):
         self.batches, self.flow, self.levels, self.rng, self.device = batches, flow, levels, rng, device
 
     def step(self) -> FlowMetrics:
-        """One update that lowers the mean bits per pixel."""
+        """Makes one update that lowers the mean bits per pixel."""
         data = dequantized(self.batches.next().to(self.device), self.levels, self.rng)
         loss = bits(self.flow.net(data), levels=self.levels, pixels=data[0].numel()).mean()
         self.flow.descend(loss, update=self.update)

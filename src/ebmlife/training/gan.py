@@ -100,7 +100,7 @@ class GANTrainer(Loop[GANMetrics]):
 
 
 class CriticEnergy(nn.Module):
-    """E(x) = -D(x): its chains move to what the discriminator takes for data."""
+    """E(x) = -D(x). Its chains move toward states that the discriminator classifies as data."""
 
     def __init__(self, discriminator: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The tables in which the kinds of a recipe's parts become classes. A new kind is one line here."""
+"""The tables that map the kinds of a recipe's parts to classes. A new kind is one line here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -190,12 +190,12 @@ OPTIMIZERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
 
 
 def describe(data: Part) -> Description:
-    """What is known of the data set that a recipe chooses, without reading it."""
+    """Returns what is known about the data set of a recipe, without reading it."""
     return description_of(DATA.maker(data))
 
 
 def declared(chains: Part) -> Declared:
-    """The class of chains that a recipe chooses, with the declarations that ranks and estimates rely on.
+    """Returns the class of chains that a recipe chooses, with the declarations that ranks and estimates rely on.
 
     Raises:
         BadInput: A declaration is missing, or names an option that does not exist.
@@ -218,6 +218,6 @@ def burn_in_walks(chains: Part) -> int | None:
 
 
 def bank_sizes(chains: Part) -> dict[str, int]:
-    """The number of states in each bank of the chains, by the name of its option."""
+    """Returns the number of states in each bank of the chains, by the name of its option."""
     options = CHAINS.options(chains)
     return {name: int(options[name]) for name in declared(chains).bank_sizes}

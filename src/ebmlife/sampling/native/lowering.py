@@ -25,7 +25,7 @@ def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
         return _Lowering(Layers(net, *traced(net, shape))).run()
     except Unsupported:
         raise
-    except Exception as error:  # whatever a stranger's forward does to the tracer, autograd can do the work
+    except Exception as error:  # any forward pass may fail to trace; autograd is the fallback
         raise Unsupported(f"{type(error).__name__}: {error}") from error
 
 

@@ -13,7 +13,7 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Untrusted(Exception):
-    """Another user could write here; one line that says what and what to do."""
+    """Another user could write here. The message is one line with the reason and what to do."""
 
 
 def trusted(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from ebmlife.sharing.importers.tensorflow import read_checkpoint
 _WRAPPED = "layer_with_weights-0/"  # an energy is saved inside a model of one layer
 _LAYER = {"weight": "kernel", "bias": "bias"}
 _NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
-_SPECTRAL = {"weight": "w", "bias": "layer/bias"}  # inside the wrapper that would normalize it
+_SPECTRAL = {"weight": "w", "bias": "layer/bias"}  # inside the wrapper for spectral normalization
 _STATISTICS = {"means": "mean", "variances": "var"}
 _ATTENTION = {"out": "o_conv"}
 _RGB = 3
@@ -44,7 +44,7 @@ def _value(name: str, tensor: Tensor) -> Tensor:
 
 
 def _rgb_value(name: str, tensor: Tensor) -> Tensor:
-    """The layer in front of the image has as many outputs as inputs, and the first three are the image."""
+    """Keeps the first three outputs of the last layer, which are the image."""
     value = _value(name, tensor)
     return value[:_RGB] if name.startswith("conv_to_rgb/") else value
 
@@ -172,7 +172,7 @@ def _wide_resnet() -> Format:
     return Format("layer1/0/conv_1/kernel", AuthorsWideResNet, options, name, _value)
 
 
-FORMATS = {  # the longer networks of a family first: they have the signs of the shorter too
+FORMATS = {  # larger networks of a family first: they also contain the tensors that identify smaller ones
     **{f"ebm-sngan{size}": _sngan_energy(size, blocks) for size, blocks in ((32, 4), (64, 5), (128, 6))},
     **{f"gen-sngan{size}": _sngan_generator(size, blocks) for size, blocks in ((32, 3), (64, 4), (128, 5))},
     **{f"gen-biggan{size}": _biggan_generator(size, layers) for size, layers in ((256, 13), (128, 11))},

@@ -35,7 +35,7 @@ def biggan_deep_tensors(path: str | Path) -> Tensors:
 
 
 def normalized(tensors: Tensors) -> Tensors:
-    """Weights in place of their spectral normalizations: W / (u . W v), with the stored u and v."""
+    """Returns weights with spectral normalization applied: W / (u . W v), with the stored u and v."""
     plain = {}
     for name, value in tensors.items():
         module, _, leaf = name.rpartition(".")

@@ -14,9 +14,9 @@ Options = dict[str, int]
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of network in a foreign format."""
+    """How one kind of network is stored in a foreign file."""
 
-    sign: str  # the name of a tensor that no later kind of the same table has
+    sign: str  # the name of a tensor that no later format of the same table has
     network: Callable[..., nn.Module]
     options: Callable[[Tensors], Options]  # of the network, from the shapes of tensors
     name: Callable[[str], str]  # from the name of our weight to theirs

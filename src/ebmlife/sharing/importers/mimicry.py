@@ -33,7 +33,7 @@ def mimicry_tensors(path: str | Path) -> Tensors:
 
 
 def with_our_epsilon(tensors: Tensors) -> Tensors:
-    """Scales of batch norms such that they give the same with our epsilon: g sqrt((v + ours) / (v + theirs))."""
+    """Rescales batch norms to give the same output with our epsilon: g sqrt((v + ours) / (v + theirs))."""
     changed = dict(tensors)
     for name, variance in tensors.items():
         if name.endswith(".running_var"):
