@@ -36,7 +36,7 @@ def register(command: Command) -> None:
     exam = command("exam", _exam, about, fields="data", shared=True)
     exam.add_argument(
         "target",
-        help="A run's folder, zoo:NAME, hf:user/model, or package.module:function, which returns an energy and start states.",
+        help="A run's folder, zoo:NAME, hf:user/model, or a function package.module:function that returns an energy.",
     )
     exam.add_argument(
         "--steps", type=int, default=ExamConfig.steps, help="Number of Langevin steps (default: %(default)s)."
@@ -63,7 +63,7 @@ def register(command: Command) -> None:
         "--evaluation-temperature",
         type=float,
         default=ExamConfig.evaluation_temperature,
-        help="Divisor of the learned and prior energy, not of the Gaussian term. The paper's authors use 1.005 or 1.01.",
+        help="Divisor of the learned and prior energy, not of the Gaussian term (the authors use 1.005 or 1.01).",
     )
     exam.add_argument("--update", type=int, help="Update of the checkpoint to examine (default: the newest).")
     add_weights_options(exam)

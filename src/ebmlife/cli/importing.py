@@ -41,11 +41,11 @@ def register(command: Command) -> None:
         help="TensorFlow checkpoints, .safetensors or .pth files.",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, help="Folder of the new run; of a classifier, a .safetensors file."
+        "--out", type=Path, required=True, help="Folder of the new run, or a .safetensors file for a classifier."
     )
     parser.add_argument("--recipe", help="Recipe with the temperature, step size and data of these weights.")
     parser.add_argument("--prior", help="File with the fixed prior energy of a longrun model.")
-    parser.add_argument("--net", help="Kind of the network, such as ebm-sngan32 (default: found by its tensors).")
+    parser.add_argument("--net", help="Kind of network, such as ebm-sngan32 (default: detected from its tensors).")
 
 
 def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:

@@ -37,7 +37,7 @@ def register(command: Command) -> None:
     resume.add_argument(
         "--from-update", type=int, help="Update of the checkpoint to resume from (default: the newest)."
     )
-    about = "train a small model of digits and show what it can do, in minutes"
+    about = "train small models of digits and compare their chains, in minutes"
     example = command("demo", _demo, about, loads=False)
     example.add_argument(
         "--out", type=Path, default=Path("runs/demo"), help="Folder of the run (default: %(default)s)."

@@ -27,7 +27,7 @@ def workspace(folder: Path) -> Workspace:
 
 @contextmanager
 def new_run(folder: Path, recipe: Recipe) -> Iterator[None]:
-    """Creates and locks the folder of a run. If it is killed before it has its recipe, another run may use the folder."""
+    """Creates and locks the folder of a run. If it is killed before it has a recipe, another run may use the folder."""
     created = not folder.exists()
     with workspace(folder).exclusive():
         try:

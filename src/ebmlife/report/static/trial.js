@@ -1,4 +1,4 @@
-// Try it: an image goes to the server, which attacks and purifies it; here it is chosen, shown and canceled.
+// Try it: users choose an image, which the server attacks and purifies, see it, and can cancel.
 const Trial = (() => {
   const EVERY = 250; // milliseconds
   const byId = (id) => document.getElementById(id);
