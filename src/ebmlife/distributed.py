@@ -125,12 +125,12 @@ class Ranks:
         if self.count == 1:
             return
         with _needs_all_ranks():
-            arrived = self.store.add("ebmlife/met", 1)
+            arrived = self.store.add("ebmlife/barrier", 1)
             expected = (
                 -(-arrived // self.count) * self.count
             )  # no rank reaches a later barrier before all have reached this one
             pause = 0.001
-            while self.store.add("ebmlife/met", 0) < expected:
+            while self.store.add("ebmlife/barrier", 0) < expected:
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
 

@@ -92,9 +92,9 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     with ranks.raise_on_all(), ranks.rank0_first():
         exam = _prepare(options, changes)
         energies.check(exam, options)
-        asked, out = exam.settings, cast(Path, exam.folder)
+        requested, out = exam.settings, cast(Path, exam.folder)
         can_be_made(out)
-        work = Workspace(out, asked | exam.about, _LAYOUT)
+        work = Workspace(out, requested | exam.about, _LAYOUT)
         finished = _finished(work)
     if not ranks.any(not finished):
         cycle = record.load(out)

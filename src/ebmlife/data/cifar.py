@@ -61,8 +61,8 @@ def _find(folder: Path, names: tuple[str, ...]) -> tuple[Path, str]:
                 return place, suffix
             if len(missing) < len(names):
                 raise BadInput(f"{place}: {', '.join(missing)} missing beside the other CIFAR-10 files; {_ADVICE}")
-    wanted = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    raise BadInput(f"{folder}: no CIFAR-10 here, expected {wanted} with or without .bin; {_ADVICE}")
+    expected = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    raise BadInput(f"{folder}: no CIFAR-10 here, expected {expected} with or without .bin; {_ADVICE}")
 
 
 def _read_binary(path: Path) -> tuple[Bytes, Bytes]:

@@ -40,14 +40,14 @@ def torchvision(
         The data set.
     """
     check(size=size, channels=channels, crop=crop)
-    kinds = library("torchvision.datasets")
+    vision = library("torchvision.datasets")
     root = located(folder)
     try:
         if name == "ImageNet":
-            kept = kinds.ImageNet(str(root), split="train" if train else "val")
+            kept = vision.ImageNet(str(root), split="train" if train else "val")
             source = Files(Path(), [path for path, _ in kept.samples], torch.tensor(kept.targets))
         else:
-            kept = kinds.CelebA(str(root), split="train" if train else "test", target_type=[])
+            kept = vision.CelebA(str(root), split="train" if train else "test", target_type=[])
             source = Files(root / "celeba" / "img_align_celeba", list(kept.filename))
     except Exception as error:  # torchvision hardly checks its lists, which may hold anything
         reason = " ".join(str(error).split())

@@ -25,7 +25,7 @@ LATE_CHANCE = 0.7  # of CHANCE for such means: independent evaluations would giv
 LOST = 0.5  # of the data's spread: half as far from the data as copies of their mean
 MARGIN = 1.25  # on both sides of the data's range of a metric: beyond it the difference is visible
 SPILL = 0.1  # of the pixels outside [-1, 1], beyond the data's own: a tenth of an image is visible
-MIXED = 1.1  # R-hat above this: chains differ in the second half of their steps
+LARGEST_RHAT = 1.1  # R-hat above this: chains differ in the second half of their steps
 DRIFT = 3.0  # standard deviations of the energy between chains: its mean has moved more than chains differ
 
 
@@ -183,7 +183,7 @@ def _notes(steps: Sequence[int], rows: Sequence[Row]) -> list[str]:
     notes = []
     for name, what in (("rhat_energy", "energies"), ("rhat_features", "features")):
         rhat = rows[-1].get(name)
-        if rhat is not None and rhat > MIXED:
+        if rhat is not None and rhat > LARGEST_RHAT:
             notes.append(
                 f"chains have not mixed (R-hat of {what} {rhat:.2f}): a single chain does not visit all regions, "
                 "and the mass of each region may still be that of the start"

@@ -62,8 +62,8 @@ class SelfAttention(nn.Module):
         keys = F.max_pool2d(self.phi(x), 2).flatten(2)  # (B, C / 8, H W / 4)
         values = F.max_pool2d(self.g(x), 2).flatten(2)  # (B, C / 2, H W / 4)
         weights = torch.softmax(queries.mT @ keys, dim=-1)  # (B, H W, H W / 4)
-        mixed: Tensor = self.out((values @ weights.mT).view(len(x), -1, *x.shape[2:]))
-        return x + self.gamma * mixed
+        attended: Tensor = self.out((values @ weights.mT).view(len(x), -1, *x.shape[2:]))
+        return x + self.gamma * attended
 
 
 class EnergyBlock(nn.Module):

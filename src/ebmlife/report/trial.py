@@ -70,7 +70,7 @@ class Trial:
         self._robust = DefendedClassifier(defense.classifier, purifier, replicas=REPLICAS, gradient=settings.attacker)
         self._state: dict[str, Any] = {"done": 0.0, "message": "", "over": False, "failed": False, "frames": []}
         self._state |= {"natural": None, "attacked": None, "purified": None}
-        self._stop, self._asked = threading.Event(), time.monotonic()
+        self._stop, self._last_request = threading.Event(), time.monotonic()
         self.thread = threading.Thread(target=self._work, daemon=True)
         self.thread.start()
 
@@ -79,14 +79,14 @@ class Trial:
         return bool(self._state["over"])
 
     def state(self) -> dict[str, Any]:
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         return self._state
 
     def cancel(self) -> None:
         self._stop.set()
 
     def _check(self) -> None:
-        if self._stop.is_set() or time.monotonic() - self._asked > ABANDONED:
+        if self._stop.is_set() or time.monotonic() - self._last_request > ABANDONED:
             raise _Canceled
 
     def _show(self, **changes: Any) -> None:

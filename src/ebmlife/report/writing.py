@@ -41,8 +41,8 @@ def prepare(
     """
     own = locate.own(run)
     SafeFolder(own).tree(own / "report")  # nothing outside is written or continued
-    asked = {"steps": steps, "chains": chains}
-    if not life.walk(run, **asked, device=device, trust=trust, progress=progress, stopping=stopping):
+    requested = {"steps": steps, "chains": chains}
+    if not life.walk(run, **requested, device=device, trust=trust, progress=progress, stopping=stopping):
         return False
     samples.draw(run, device=device, trust=trust)
     surfaces.draw(run, device=device, trust=trust)

@@ -141,9 +141,9 @@ def remove(path: Path) -> None:
 
 def discard(folder: Path) -> None:
     """Removes a folder atomically: a kill leaves no part of it under its name."""
-    doomed = _temporary(folder)
-    folder.rename(doomed)
-    remove(doomed)
+    renamed = _temporary(folder)
+    folder.rename(renamed)
+    remove(renamed)
 
 
 def _replace(path: Path, new: Path) -> None:
