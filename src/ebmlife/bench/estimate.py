@@ -182,4 +182,4 @@ def chain_cost(recipe: EBMRecipe) -> UpdateCost:
 
 
 def _starts_from_generator(recipe: EBMRecipe) -> bool:
-    return build.STARTS.wants(recipe.start, "generator")
+    return build.STARTS.accepts(recipe.start, "generator")

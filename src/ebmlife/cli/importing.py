@@ -120,7 +120,7 @@ def _with_prior(recipe: EBMRecipe, file: str | None) -> tuple[EBMRecipe, FixedPr
 
 
 def _part(imported: Imported, table: Registry) -> Part:
-    kind = next(name for name, maker in table.makers.items() if maker is imported.network)
+    kind = next(name for name, constructor in table.constructors.items() if constructor is imported.network)
     return part(kind, **{name: value for name, value in imported.options.items() if name not in table.provided})
 
 

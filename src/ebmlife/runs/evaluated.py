@@ -91,6 +91,6 @@ def _changed(model: Model, given: Mapping[str, str]) -> Part:
     options: dict[str, Any] = kept | {name: value for name, value in given.items() if name != "kind"}
     requested = part(kind, **options)
     for name, value in zip(("channels", "size"), model.shape, strict=False):
-        if len(model.shape) == 3 and DATA.wants(requested, name):
+        if len(model.shape) == 3 and DATA.accepts(requested, name):
             options.setdefault(name, value)
     return DATA.resolve(part(kind, **options))

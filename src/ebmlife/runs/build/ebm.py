@@ -38,7 +38,7 @@ def resolve(recipe: EBMRecipe) -> EBMRecipe:
     if recipe.generator is not None:
         net = GENERATORS.resolve(recipe.generator.net)
         parts["generator"] = recipe.generator.model_copy(update={"net": net})
-    elif STARTS.wants(recipe.start, "generator"):
+    elif STARTS.accepts(recipe.start, "generator"):
         raise BadInput(f"start.kind {recipe.start.kind!r} needs the section 'generator'; choose a recipe that has one")
     return recipe.model_copy(update=parts)
 

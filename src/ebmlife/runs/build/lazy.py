@@ -31,7 +31,7 @@ def deferred(
     """Returns the start that a recipe chooses; its data set is read only if this kind of start has one."""
 
     def make() -> Start:
-        data = dataset() if starts.wants(chosen, "dataset") else None
+        data = dataset() if starts.accepts(chosen, "dataset") else None
         return make_start(starts, chosen, data, context, **provided)
 
     return Deferred(make)

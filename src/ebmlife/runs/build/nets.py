@@ -21,7 +21,7 @@ def make_networks(*chosen: tuple[Registry, Part], seed: int, context: Context) -
     """Returns networks for states of the context's shape, in eval mode, with initial weights from the seed."""
     shape, provided = context.shape, image_options(context.shape)
     for table, net in chosen:
-        if table.wants(net, "channels") and len(shape) != 3:
+        if table.accepts(net, "channels") and len(shape) != 3:
             raise BadInput(f"{table.field} {net.kind!r} needs images, got states of shape {shape}; use 'perceptron'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator(seed, "weights").initial_seed())

@@ -26,7 +26,7 @@ def split_of(data: Part) -> str:
 
 def choose_split(data: Part, split: str) -> Part:
     """Returns the settings that choose another split of the same data set."""
-    if DATA.wants(data, "split"):
+    if DATA.accepts(data, "split"):
         return _changed(data, split=split)
     known = _splits(data)
     if split not in known:
@@ -66,7 +66,7 @@ def _is_divided(data: Part) -> bool:
     """Whether the option `train` chooses a split."""
     if data.kind == "folder":
         return data.options.get("held_out") is not None
-    return DATA.wants(data, "train")
+    return DATA.accepts(data, "train")
 
 
 def _tests(data: Part) -> str:

@@ -191,7 +191,7 @@ OPTIMIZERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
 
 def describe(data: Part) -> Description:
     """Returns what is known about the data set of a recipe, without reading it."""
-    return description_of(DATA.maker(data))
+    return description_of(DATA.constructor(data))
 
 
 def declared(chains: Part) -> Declared:
@@ -200,12 +200,12 @@ def declared(chains: Part) -> Declared:
     Raises:
         BadInput: A declaration is missing, or names an option that does not exist.
     """
-    found: Any = CHAINS.maker(chains)
+    found: Any = CHAINS.constructor(chains)
     missing = [name for name in ("bank_sizes", "cost") if not hasattr(found, name)]
     if missing:
         raise BadInput(f"chains.kind {chains.kind!r} must declare {' and '.join(missing)}; CONTRIBUTING.md shows how")
     for name in found.bank_sizes:
-        if not CHAINS.wants(chains, name):
+        if not CHAINS.accepts(chains, name):
             raise BadInput(f"chains.kind {chains.kind!r} declares the bank size {name!r}, which is none of its options")
     chosen: Declared = found
     return chosen
@@ -213,7 +213,7 @@ def declared(chains: Part) -> Declared:
 
 def burn_in_walks(chains: Part) -> int | None:
     """Walks until a state is burned in, for chains that declare a burn-in bank."""
-    option: str | None = getattr(CHAINS.maker(chains), "burn_in_length", None)
+    option: str | None = getattr(CHAINS.constructor(chains), "burn_in_length", None)
     return None if option is None else int(CHAINS.options(chains)[option])
 
 
