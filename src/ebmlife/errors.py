@@ -49,7 +49,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def by_name(table: Mapping[str, T], name: str, what: str) -> T:
-    """Returns an entry of a table; BadInput, with the nearest name, if `what` has no entry of that name."""
+    """Returns an entry of a table. Raises BadInput, with `what` and the nearest name, if there is none."""
     if name not in table:
         raise BadInput(f"unknown {what} {name!r}{nearest(str(name), table)}")
     return table[name]

@@ -401,7 +401,7 @@ def test_progress_ends_at_one_and_never_falls() -> None:
     done = [progress.done for progress in seen]
     assert done == sorted(done)
     assert done[-1] == 1
-    assert seen[-1].standing == record.verified
+    assert seen[-1].unbroken == record.verified
     assert seen[-1].seconds_left == 0
 
 

@@ -106,7 +106,7 @@ def test_transfer_with_known_noise_climbs_the_bare_classifiers_loss() -> None:
         ).tally
         for gradient in (Transfer(), Fixed(Transfer()))
     )
-    moved = [row for row in one.standing().tolist() if row in two.standing().tolist()]
+    moved = [row for row in one.unbroken().tolist() if row in two.unbroken().tolist()]
     assert len(moved) > 3
     assert torch.equal(one.adversaries[moved], two.adversaries[moved])
 

@@ -10,7 +10,7 @@ from ebmlife.errors import BadInput
 
 
 def example() -> Record:
-    """Five images: wrong from the start, broken at 0, broken at 2, doubted but standing, standing."""
+    """Five images: wrong from the start, broken at 0, broken at 2, doubted but unbroken, unbroken."""
     tally = Tally.blank(torch.arange(5), torch.tensor([0, 1, 2, 3, 4]), torch.zeros(5, 1, 2, 2), steps=2, evaluations=3)
     tally.natural = torch.tensor([9, 1, 2, 3, 4])
     tally.broken_at = torch.tensor([NONE, 0, 2, NONE, NONE])

@@ -65,19 +65,19 @@ class Evaluation:
             self._begin(tally, origin)
         elif stage >= self.first_final:
             self._final_evaluation(tally, origin.device, stage - self.first_final)
-        elif len(tally.standing()):
+        elif len(tally.unbroken()):
             self._attack_step(tally, origin, step)
 
     def _begin(self, tally: Tally, origin: Tensor) -> None:
         """Predicts the natural images, and starts the attack on those that are classified correctly."""
         tally.natural = self._classify(tally, origin, tally.ids, "natural").argmax(1)
-        for row in tally.standing().tolist():
+        for row in tally.unbroken().tolist():
             rng = generator(self.config.seed, f"{tally.ids[row]}/start", device=origin.device)
             tally.adversaries[row] = self._optimizer.start(origin[row], rng=rng).cpu()
 
     def _attack_step(self, tally: Tally, origin: Tensor, step: int) -> None:
         """Predicts X_j, verifies the predictions that are wrong, and moves from X_j to X_(j+1)."""
-        rows = tally.standing()
+        rows = tally.unbroken()
         x, last = tally.adversaries[rows].to(origin.device), step == self.config.steps
         predicted, ascent = self._evaluate_batch(tally, x, rows, step, ascend=not last)
         tally.attacked[rows, step] = predicted

@@ -188,7 +188,7 @@ def _importable(function: object) -> bool:
 
 @contextmanager
 def _explained(line: Callable[[str], str]) -> Iterator[None]:
-    """Turns what a network raises for images of the wrong shape into BadInput, with a line for the reason."""
+    """Turns the errors of a network for images of the wrong shape into BadInput with one line."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:

@@ -176,7 +176,7 @@ def _run(name: str, attack: Attack, ranks: Ranks) -> attacks.Record:
 
 
 def _advance(display: ProgressDisplay, progress: attacks.Progress) -> None:
-    display.advance(progress.done, 1.0, f"{progress.standing.right} of {progress.standing.of} images unbroken")
+    display.advance(progress.done, 1.0, f"{progress.unbroken.right} of {progress.unbroken.of} images unbroken")
 
 
 def _check_masking(prepared: _Prepared, ranks: Ranks) -> None:

@@ -26,7 +26,7 @@ def open_closed() -> None:
 
 
 def reader_left(error: BaseException) -> bool:
-    """Whether the command ended because nobody reads its output any more, as in `ebmlife recipes | head -1`.
+    """Whether the command ended because nobody reads its output anymore, as in `ebmlife recipes | head -1`.
 
     rich turns the broken pipe into a SystemExit of its own. Pipes to other processes can break too: only those of the
     standard streams count.

@@ -71,7 +71,7 @@ class Subject:
                 _validate_shape(name, gradient(self.sampled_energy, x), x.shape, x)
         except BadInput:
             raise
-        except Exception as error:  # the energy may be any function of the user's
+        except Exception as error:  # the energy may be any user function
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise BadInput(
                 f"the {name} of states {tuple(x.shape)} failed with {reason}; --debug shows where"

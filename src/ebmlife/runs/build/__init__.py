@@ -135,7 +135,7 @@ def load(
         evaluation_temperature: Divides the learned energy and its prior, but not the Gaussian term. The paper's authors
             sample their longrun models at 1.005 and 1.01.
         trust_code: Names of functions ('package.module:function') that the model may call. A model whose generator is
-            a function of the user's own names it; it is called only if its name is repeated here.
+            a user function contains its name. The function is called only if its name is repeated here.
 
     Returns:
         The model.

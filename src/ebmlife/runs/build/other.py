@@ -32,7 +32,7 @@ def _command(run: str) -> str:
     if name in recipes.names():
         return f"ebmlife train {name} --out {run}"
     if name.startswith("biggan-deep-"):  # published by others
-        return f"ebmlife import {name}-pytorch_model.bin --out {run} (docs/weights.md says where it is from)"
+        return f"ebmlife import {name}-pytorch_model.bin --out {run} (docs/weights.md names the source)"
     return f"ebmlife train RECIPE --out {run}"
 
 

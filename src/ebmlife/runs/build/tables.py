@@ -102,7 +102,7 @@ def _coarse(
 
 
 class _Called(nn.Module):
-    """A generator that a function of the user's own returns: from latents (B, latent) to images."""
+    """A generator that a user function returns, from latents (B, latent) to images."""
 
     def __init__(self, shape: tuple[int, ...], *, call: str, trust: Trust = NOTHING) -> None:
         super().__init__()

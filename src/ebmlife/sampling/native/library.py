@@ -38,7 +38,7 @@ class Operation(ctypes.Structure):
 
 @functools.cache
 def library(images: int = 16, pairs: bool = False, processor: str = "native") -> ctypes.CDLL | None:
-    """The library for blocks of so many images, in float32 or in `pairs` of bfloat16.
+    """The library for blocks of `images` images, in float32 or in `pairs` of bfloat16.
 
     `processor` is the compiler's name for a kind of processor. None where there is no compiler, or with
     EBMLIFE_NATIVE=0. It is loaded from the cache only if no other user could have put it there. Where the cache cannot

@@ -159,7 +159,7 @@ class _Lowering:
             )
 
     def _alias(self, node: fx.Node, grad: str) -> None:
-        """The gradient of a sum is that of each term: nothing to compute, unless something is there already."""
+        """The gradient of a sum is that of each term. Nothing is computed unless the term has a gradient already."""
         if node not in self.grad and (self.layers.same(node).op != "placeholder" or self.maps[grad].exact):
             self.grad[node] = grad
         else:
