@@ -26,6 +26,7 @@ class Loop(ABC, Generic[R]):
 
     chains: Chains | None = None  # None: no states are kept between updates
     update = 0  # number of updates done
+    stateful: ClassVar[tuple[str, ...]] = ()  # attributes whose states are saved, in this order
 
     @abstractmethod
     def step(self) -> R:
@@ -43,8 +44,12 @@ class Loop(ABC, Generic[R]):
             for call in after:
                 call(report)
 
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the number of updates and the states of the parts in `stateful`."""
+        return {"update": self.update} | {name: getattr(self, name).state_dict() for name in self.stateful}
 
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores what `state_dict` returned."""
+        self.update = state["update"]
+        for name in self.stateful:
+            getattr(self, name).load_state_dict(state[name])

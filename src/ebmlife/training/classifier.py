@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,8 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
         device: Where the network is.
     """
 
+    stateful = ("batches", "classifier")
+
     def __init__(
         self,
         batches: Batches,
@@ -67,18 +69,6 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
             accuracy=(logits.argmax(1) == labels).float().mean().item(),
             test_accuracy=self.test(self.classifier.ema) if due and self.test is not None else None,
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "update": self.update,
-            "batches": self.batches.state_dict(),
-            "classifier": self.classifier.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.classifier.load_state_dict(state["classifier"])
 
 
 @torch.no_grad()

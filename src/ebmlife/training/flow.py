@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -46,6 +46,8 @@ class FlowTrainer(Loop[FlowMetrics]):
         device: Where the network is.
     """
 
+    stateful = ("batches", "flow")
+
     def __init__(
         self,
         batches: Batches,
@@ -64,11 +66,3 @@ class FlowTrainer(Loop[FlowMetrics]):
         self.flow.descend(loss, update=self.update)
         self.update += 1
         return FlowMetrics(update=self.update, bits_per_pixel=loss.item(), data_seconds=self.batches.waited())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"update": self.update, "batches": self.batches.state_dict(), "flow": self.flow.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.flow.load_state_dict(state["flow"])

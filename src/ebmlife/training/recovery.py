@@ -7,7 +7,7 @@ enough. The highest level has no noisier image: there a = 1 and the second term 
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -118,6 +118,8 @@ class RecoveryTrainer(Loop[RecoveryMetrics]):
         device: Where the network is.
     """
 
+    stateful = ("batches", "energy")
+
     def __init__(
         self,
         batches: Batches,
@@ -151,14 +153,6 @@ class RecoveryTrainer(Loop[RecoveryMetrics]):
             gradient=info.gradient.item(),
             data_seconds=self.batches.waited(),
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"update": self.update, "batches": self.batches.state_dict(), "energy": self.energy.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.energy.load_state_dict(state["energy"])
 
 
 class Progressive:

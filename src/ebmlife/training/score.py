@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ class ScoreMetrics(Report):
 
 
 class ScoreTrainer(Loop[ScoreMetrics]):
+    stateful = ("batches", "score")
+
     def __init__(
         self,
         batches: Batches,
@@ -57,14 +59,6 @@ class ScoreTrainer(Loop[ScoreMetrics]):
         self.score.descend(loss, update=self.update)
         self.update += 1
         return ScoreMetrics(update=self.update, loss=loss.item(), data_seconds=self.batches.waited())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"update": self.update, "batches": self.batches.state_dict(), "score": self.score.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.score.load_state_dict(state["score"])
 
 
 class ScoreEnergy(nn.Module):
