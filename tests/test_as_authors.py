@@ -80,7 +80,7 @@ def test_scale_and_offset_are_batch_norm_in_inference_mode() -> None:
     torch.testing.assert_close(ours.train()(z), theirs(z))
     plain = SNGANGenerator(size=16, width=4, channels=1, latent=3, batch_norm=False)
     assert not any("norm" in name for name in plain.state_dict())
-    with pytest.raises(BadInput, match="scale_and_offset stands in for batch norm"):
+    with pytest.raises(BadInput, match="scale_and_offset replaces batch norm"):
         SNGANGenerator(scale_and_offset=True)
     with pytest.raises(BadInput, match="batch_norm_momentum must be above 0"):
         SNGANGenerator(batch_norm_momentum=0.0)

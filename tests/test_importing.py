@@ -97,7 +97,7 @@ def test_a_training_takes_an_imported_generator_resized(weights: Path, tmp_path:
 def test_weights_can_be_used_and_not_resumed(weights: Path, tmp_path: Path, capsys: Capture) -> None:
     run = tmp_path / "run"
     works("import", weights / "ebm.ckpt", weights / "gen.ckpt", "--out", run)
-    assert "holds weights without a training" in fails(capsys, "resume", run)
+    assert "holds weights without the state of a training" in fails(capsys, "resume", run)
     assert "averaged weights only" in fails(capsys, "sample", run, "--raw", "--out", tmp_path / "x.png")
     assert "exists already" in fails(capsys, "import", weights / "ebm.ckpt", "--out", run)
 

@@ -114,7 +114,7 @@ def read_contents(run: str | Path) -> Contents:
 
 
 def _recipe(folder: Path) -> Recipe:
-    """Reads the recipe, without which there is no report."""
+    """Reads the recipe, which every report needs."""
     if SafeFolder(folder).file(folder / "recipe.json", largest=LARGEST) is None:
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     try:

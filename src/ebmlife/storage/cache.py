@@ -31,7 +31,7 @@ def find(name: str) -> dict[str, Tensor] | None:
         return None
     try:
         with safe_open(file, "pt") as opened:
-            held = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
+            held = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is not a dict)
             intact = (opened.metadata() or {}).get(_CHECKSUM) == _checksum(held)
     except (OSError, SafetensorError, ValueError, KeyError, RuntimeError):
         intact = False

@@ -25,7 +25,7 @@ class Divergence:
 
     Args:
         balance: The gradient at which drift and noise of a Langevin step are equally long, 2 sqrt(D) / step_size. At
-            first an energy grows by orders of magnitude until it moves its chains. This is no divergence, and its
+            first an energy grows by orders of magnitude until it moves its chains. This is not a divergence, and its
             gradient stays near `balance`, whatever the temperature.
         limit: An absolute bound of |d_t|. None: no absolute bound.
     """

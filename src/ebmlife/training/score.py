@@ -35,21 +35,32 @@ class ScoreMetrics(Report):
 
 
 class ScoreTrainer(Loop[ScoreMetrics]):
+    """Trains a score network by denoising.
+
+    Args:
+        batches: The data.
+        score: The learner of a network (x, sigma) -> s.
+        sigmas: Noise levels.
+        rng: Generator of the noise and its levels.
+        device: Where the network is.
+    """
+
     stateful = ("batches", "score")
 
     def __init__(
         self,
         batches: Batches,
         *,
-        score: Learner,  # of a network (x, sigma) -> s
+        score: Learner,
         sigmas: Sequence[float],
-        rng: torch.Generator,  # of the noise and its levels
+        rng: torch.Generator,
         device: torch.device | str = "cpu",
     ) -> None:
         self.batches, self.score, self.rng, self.device = batches, score, rng, device
         self.sigmas = torch.tensor(sigmas, device=device)
 
     def step(self) -> ScoreMetrics:
+        """Makes one update that lowers the mean of |sigma s(x + sigma e, sigma) + e|^2 / 2."""
         data = self.batches.next().to(self.device)
         rng, device = self.rng, self.rng.device
         sigma = self.sigmas[torch.randint(len(self.sigmas), (len(data),), generator=rng, device=device)]

@@ -44,13 +44,13 @@ def imported(tensors: Tensors, formats: Mapping[str, Format], net: str, origin: 
         made = form.network(**options)
         names = _fill(made, form, tensors)
     except KeyError as error:
-        raise BadInput(f"{origin} is no {net}: it has no tensor {error}{_instead(tensors, formats, net)}") from error
+        raise BadInput(f"{origin} is not {net}: it has no tensor {error}{_instead(tensors, formats, net)}") from error
     except (_MisfitError, ValueError, IndexError) as error:
-        raise BadInput(f"{origin} is no {net}: {error}{_instead(tensors, formats, net)}") from error
+        raise BadInput(f"{origin} is not {net}: {error}{_instead(tensors, formats, net)}") from error
     unused = sorted(name for name in set(tensors) - names if not name.endswith(form.ignored))
     if unused:
         instead = _instead(tensors, formats, net)
-        raise BadInput(f"{origin} is no {net}: its tensor {unused[0]!r} has no place in one{instead}")
+        raise BadInput(f"{origin} is not {net}: its tensor {unused[0]!r} has no place in one{instead}")
     return Imported(net, form.network, options, made.eval())
 
 
