@@ -80,7 +80,7 @@ def test_scale_and_offset_are_batch_norm_in_inference_mode() -> None:
     torch.testing.assert_close(ours.train()(z), theirs(z))
     plain = SNGANGenerator(size=16, width=4, channels=1, latent=3, batch_norm=False)
     assert not any("norm" in name for name in plain.state_dict())
-    with pytest.raises(BadInput, match="scale_and_offset stands in for batch norm"):
+    with pytest.raises(BadInput, match="scale_and_offset replaces batch norm"):
         SNGANGenerator(scale_and_offset=True)
     with pytest.raises(BadInput, match="batch_norm_momentum must be above 0"):
         SNGANGenerator(batch_norm_momentum=0.0)
@@ -103,7 +103,7 @@ def walk(streams: Streams) -> Walk:
 
 @pytest.mark.parametrize(("count_first_walk", "walks"), [(True, 3), (False, 4)])
 def test_the_walk_after_a_rejuvenation_is_counted_or_not(count_first_walk: bool, walks: int) -> None:
-    """The authors': reborn = count > w, then count = (count + 1) * (1 - reborn). All states are drawn each time."""
+    """The authors' code: new = count > w, then count = (count + 1) * (1 - new). All states are drawn each time."""
     streams, start = Streams(0), Counted()
     chains = Persistent(start, walk(streams), streams, size=5, rounds=2, count_first_walk=count_first_walk)
     start.made.clear()
@@ -123,7 +123,7 @@ def test_the_walk_after_a_rejuvenation_is_counted_or_not(count_first_walk: bool,
 
 
 @pytest.mark.parametrize(("count_first_walk", "walks"), [(True, 3), (False, 4)])
-def test_states_mature_after_so_many_walks_or_one_more(count_first_walk: bool, walks: int) -> None:
+def test_states_are_burned_in_after_so_many_walks_or_one_more(count_first_walk: bool, walks: int) -> None:
     streams = Streams(0)
     chains = BurnIn(
         Uniform((1, 2, 2)),

@@ -129,7 +129,7 @@ def copied(state: object) -> dict[str, object]:
     return copy(state)  # type: ignore[return-value]
 
 
-def test_the_global_generator_is_left_alone(make: Callable[[Streams], Chains]) -> None:
+def test_the_global_generator_is_not_used(make: Callable[[Streams], Chains]) -> None:
     before = torch.get_rng_state()
     make(Streams(0)).step(ENERGY, 10)
     assert torch.equal(before, torch.get_rng_state())
@@ -146,7 +146,7 @@ def test_hybrid_with_p_1_is_cooperative() -> None:
 
 
 class Counting:
-    """A start that counts its births; every state is its own number."""
+    """A start that counts the states that it makes; every state is its own number."""
 
     def __init__(self) -> None:
         self.births = 0
@@ -173,7 +173,7 @@ def test_rejuvenation_is_binomial() -> None:
 
 
 def test_ages_are_geometric_and_cut_at_rounds() -> None:
-    """Drawn states are reborn with probability p, or when walked more than w times: the age of a state just walked is
+    """Drawn states are rejuvenated with probability p, or if walked more than w times: the age after a walk is
     k in {1..w+1} with probability proportional to (1 - p)^(k - 1)."""
     p, w, n = 0.25, 2, 50
     chains = Persistent(Counting(), still(Streams(0)), Streams(0), size=50, rejuvenate=constant(p), rounds=w)
@@ -191,7 +191,7 @@ def test_pairs_stay_paired() -> None:
     for _ in range(50):
         negatives = chains.step(ENERGY, 10)
         assert negatives.z is not None
-        assert torch.equal(negatives.x, negatives.z)  # the walk leaves them where they were born
+        assert torch.equal(negatives.x, negatives.z)  # the walk does not move the initial states
     assert chains.bank.z is not None
     assert torch.equal(chains.bank.x, chains.bank.z)
 
@@ -206,7 +206,7 @@ def test_rejuvenation_follows_its_schedule() -> None:
     assert start.births == 30
 
 
-def test_matured_states_arrive_steadily_and_were_walked_long_enough() -> None:
+def test_burned_in_states_arrive_steadily_and_were_walked_long_enough() -> None:
     n, mature, steps = 20, 10, 500
     start = Counting()
     chains = BurnIn(start, still(Streams(0)), Streams(0), size=60, burn_in_size=100, mature=mature)
@@ -223,10 +223,10 @@ def test_matured_states_arrive_steadily_and_were_walked_long_enough() -> None:
     assert (chains.bank.age[newcomers] >= mature).all()
 
 
-def test_maturing_learns_from_the_update_bank_only() -> None:
+def test_burn_in_learns_from_the_update_bank_only() -> None:
     chains = BurnIn(Counting(), still(Streams(0)), Streams(0), size=50, burn_in_size=50, mature=1000)
     for _ in range(20):
-        assert chains.step(ENERGY, 10).x.max() < 50  # the update bank was born first
+        assert chains.step(ENERGY, 10).x.max() < 50  # the update bank was initialized first
 
 
 def test_burn_in_may_walk_further() -> None:

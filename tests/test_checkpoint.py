@@ -85,7 +85,7 @@ def test_abandoned_checkpoints_are_set_aside_not_deleted(tmp_path: Path) -> None
     assert len(list((tmp_path / "checkpoints").glob("*.abandoned"))) == 2
 
 
-def test_a_failed_write_leaves_earlier_ones_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_does_not_change_earlier_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
 
     def full(*_: object) -> None:

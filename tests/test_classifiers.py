@@ -1,4 +1,4 @@
-"""Classifiers by name: what they are fed, what they give, and what a wrong name or file is told."""
+"""Classifiers by name: their inputs, their outputs, and the errors for a wrong name or file."""
 
 import os
 from pathlib import Path

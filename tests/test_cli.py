@@ -1,4 +1,4 @@
-"""What a user meets at the command line: what commands leave behind, what mistakes say, what stops leave intact."""
+"""The command line: what commands leave behind, the messages of mistakes, and what interrupted commands keep intact."""
 
 import fcntl
 import json
@@ -272,7 +272,7 @@ def test_a_run_is_not_overwritten(capsys: Capture, run: Path) -> None:
     assert tree(run) == before
 
 
-def test_a_run_in_use_is_left_alone(capsys: Capture, run: Path) -> None:
+def test_a_run_in_use_is_not_changed(capsys: Capture, run: Path) -> None:
     with (run / ".lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         assert f"{run} is in use" in fails(capsys, "resume", run)
@@ -460,9 +460,9 @@ def test_a_stopped_run_is_saved_and_goes_on_bit_for_bit(
     assert f"stopped and saved at update {done}; resume with: ebmlife resume" in " ".join(out.split())
     works("resume", run)
     assert equal(tensors(run), tensors(unstopped))
-    assert figures(run) == figures(unstopped)
+    assert metrics(run) == metrics(unstopped)
 
 
-def figures(run: Path) -> list[dict[str, Any]]:
+def metrics(run: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in logging.TIMES} for line in lines]

@@ -1,4 +1,4 @@
-"""`ebmlife purify` and `ebmlife attack` as a user meets them."""
+"""The commands `ebmlife purify` and `ebmlife attack`."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from ebmlife.data import digits
 from ebmlife.errors import BadInput
 from ebmlife.plots import pictures
 from ebmlife.runs.folder import read_recipe
-from ebmlife.storage.workspace import locked
+from ebmlife.storage.locking import locked
 
 QUICK = ["--n", "6", "--steps", "2", "--replicas", "2", "--verify", "3", "--evaluations", "2", "--k", "2"]
 SPREAD = torch.linspace(0, 296, 6).round().long()  # of the test digits: some of all of them

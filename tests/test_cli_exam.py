@@ -100,14 +100,14 @@ def two_channels():
 def blows_up():
     return lambda x: (x.square().sum(1) * 1e30).square(), START
 
-class Slope:
+class GradientOnly:
     net = torch.nn.Linear(2, 2)
 
     def gradient(self, x):
         return self.net(x)[:, :]
 
-def slope():
-    return Slope(), START
+def gradient_only():
+    return GradientOnly(), START
 
 def double():
     return gaussian(0.5), torch.randn(8, 1, 8, 8).double()
@@ -353,7 +353,7 @@ def test_an_exam_is_not_taken_for_that_of_other_weights(subjects: str, capsys: C
         (["--start", "noise"], "(start: None -> noise)"),
     ],
 )
-def test_another_exam_is_not_mixed_into_one_that_is_there(
+def test_a_different_exam_is_refused_in_a_folder_that_holds_one(
     capsys: Capture, trained: Path, tmp_path: Path, change: list[str], said: str
 ) -> None:
     (tmp_path / "exam.json").write_text(
@@ -438,8 +438,8 @@ def test_a_failed_exam_does_not_claim_its_folder(subjects: str, tmp_path: Path) 
     assert main(["exam", f"{subjects}:narrow", "--steps", "50", "--out", "out"]) == 0
 
 
-def test_a_network_may_be_the_slope_itself(subjects: str) -> None:
-    assert main(["exam", f"{subjects}:slope", "--steps", "50", "--out", "out"]) == 0
+def test_a_network_may_be_the_gradient_itself(subjects: str) -> None:
+    assert main(["exam", f"{subjects}:gradient_only", "--steps", "50", "--out", "out"]) == 0
 
 
 def test_double_precision_has_basins_and_outliers(subjects: str) -> None:

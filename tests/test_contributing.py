@@ -67,7 +67,7 @@ def works(folder: Path, capsys: pytest.CaptureFixture[str], **fields: str) -> st
 
 
 def test_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(build.CHAINS.makers, "seasonal", example("new chain", "Seasonal"))
+    monkeypatch.setitem(build.CHAINS.constructors, "seasonal", example("new chain", "Seasonal"))
     works(tmp_path, capsys, chains__kind="seasonal", chains__size="20", chains__period="2")
     recipe = small_digits(chains__kind="seasonal", chains__size="20", chains__period="4")
     assert recipe.chains.options == {"size": 20, "period": 4}
@@ -84,7 +84,7 @@ def test_the_chain_of_the_tutorial(
 ) -> None:
     code = re.search(r"```python\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
     assert code is not None
-    monkeypatch.setitem(build.CHAINS.makers, "halved", _defined(code[1], "Halved"))
+    monkeypatch.setitem(build.CHAINS.constructors, "halved", _defined(code[1], "Halved"))
     works(tmp_path, capsys, chains__kind="halved", chains__size="20")
 
 
@@ -103,7 +103,7 @@ def test_chains_that_declare_nothing_are_refused(monkeypatch: pytest.MonkeyPatch
         ("silent", Silent, "must declare cost"),
         ("misspelt", Misspelt, "'states'"),
     ):
-        monkeypatch.setitem(build.CHAINS.makers, kind, chains)
+        monkeypatch.setitem(build.CHAINS.constructors, kind, chains)
         with pytest.raises(BadInput, match=message):
             small_digits(chains__kind=kind)
 
@@ -129,7 +129,7 @@ def test_banks_of_any_name_are_shared_by_ranks(monkeypatch: pytest.MonkeyPatch) 
 
             return getattr(SINGLE_PROCESS, name)
 
-    monkeypatch.setitem(build.CHAINS.makers, "named", Named)
+    monkeypatch.setitem(build.CHAINS.constructors, "named", Named)
     training = build.training(small_digits(chains__kind="named", chains__states="50"), ranks=Two())  # type: ignore[arg-type]
     assert isinstance(training.trainer.chains, Named)
     assert training.trainer.chains.states == 25
@@ -138,7 +138,7 @@ def test_banks_of_any_name_are_shared_by_ranks(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(build.STARTS.makers, "noisy-data", example("new start", "NoisyData"))
+    monkeypatch.setitem(build.STARTS.constructors, "noisy-data", example("new start", "NoisyData"))
     works(tmp_path, capsys, start__kind="noisy-data", start__noise="0.25", chains__kind="fresh")
 
 
@@ -149,7 +149,7 @@ def test_a_start_from_a_generator_is_one_by_its_parameter(monkeypatch: pytest.Mo
         def __init__(self, generator: nn.Module, *, blur: int = 3) -> None:
             super().__init__(generator)
 
-    monkeypatch.setitem(build.STARTS.makers, "blurred", Blurred)
+    monkeypatch.setitem(build.STARTS.constructors, "blurred", Blurred)
     recipe = small_digits(start__kind="blurred")
     assert estimate(recipe).initialization == estimate(small_digits()).initialization > 0
     with pytest.raises(BadInput, match=r"'blurred' needs the section 'generator'"):
@@ -169,7 +169,7 @@ class Linear(nn.Module):
 
 
 def test_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(build.NETS.makers, "linear", Linear)
+    monkeypatch.setitem(build.NETS.constructors, "linear", Linear)
     works(tmp_path, capsys, net__kind="linear", net__strength="0.5")
 
 
@@ -220,7 +220,7 @@ def stripes(*, n: int = 64) -> InMemory:
 def test_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from ebmlife.report import summary
 
-    monkeypatch.setitem(build.DATA.makers, "stripes", stripes)
+    monkeypatch.setitem(build.DATA.constructors, "stripes", stripes)
     works(tmp_path, capsys, data__kind="stripes", data__n="32")
     recipe = small_digits(data__kind="stripes")
     assert build.describe(recipe.data).classes == 2
@@ -275,9 +275,9 @@ def test_declared_costs_and_banks_are_those_of_the_chains(kind: str) -> None:
 
 def test_runs_end_where_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of a chain that is no longer in the table says so."""
-    monkeypatch.setitem(build.CHAINS.makers, "seasonal", example("new chain", "Seasonal"))
+    monkeypatch.setitem(build.CHAINS.constructors, "seasonal", example("new chain", "Seasonal"))
     recipe = small_digits(chains__kind="seasonal", chains__size="20", updates="2")
     assert run.begin(recipe, tmp_path / "run", console=QUIET).finished
-    monkeypatch.delitem(build.CHAINS.makers, "seasonal")
+    monkeypatch.delitem(build.CHAINS.constructors, "seasonal")
     with pytest.raises(BadInput, match=r"unknown chains.kind 'seasonal'"):
         build.load(tmp_path / "run")

@@ -93,10 +93,10 @@ def test_logits_are_averaged_over_the_replicas() -> None:
 
 def test_replicas_are_independent_and_images_with_one_seed_share_them() -> None:
     purifier = Purifier(gaussian(0.5), steps=2, step_size=0.3)
-    lanes = [lane for part in purifier.parts([1, 1, 2], replicas=20) for lane in part]
-    assert [lane.chains for lane in lanes] == [8, 8, 4] * 3
-    assert [lane.seed for lane in lanes[:3]] == [lane.seed for lane in lanes[3:6]]
-    assert len({lane.seed for lane in lanes}) == 6
+    groups = [group for part in purifier.parts([1, 1, 2], replicas=20) for group in part]
+    assert [group.chains for group in groups] == [8, 8, 4] * 3
+    assert [group.seed for group in groups[:3]] == [group.seed for group in groups[3:6]]
+    assert len({group.seed for group in groups}) == 6
 
 
 def test_it_is_a_module_as_any_other() -> None:

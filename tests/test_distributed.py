@@ -23,7 +23,7 @@ def test_parts_are_a_partition_in_order(total: int, count: int) -> None:
     assert max(shares) - min(shares) <= 1
 
 
-def test_alone_nothing_changes() -> None:
+def test_a_single_process_changes_nothing() -> None:
     tensors = [torch.tensor([1.0, 2.0]), torch.tensor(3.0)]
     SINGLE_PROCESS.average(tensors)
     assert [tensor.tolist() for tensor in tensors] == [[1, 2], 3]
@@ -49,7 +49,7 @@ def _exchange(ranks: Ranks) -> dict[str, object]:
         "gathered": [one["x"].tolist() for one in ranks.gather({"x": torch.arange(ranks.rank)})],
         "in order": [tensor.tolist() for tensor in ranks.in_order([lambda i=i: make(i) for i in range(5)])],
         "made": made,
-        "speaks": [ranks.is_first_to_say("the same"), ranks.is_first_to_say(f"my own, {ranks.rank}")],
+        "prints_first": [ranks.first_to_print("the same"), ranks.first_to_print(f"my own, {ranks.rank}")],
     }
 
 
@@ -61,8 +61,8 @@ def test_three_ranks_exchange_what_they_should() -> None:
         assert one["gathered"] == [[], [0], [0, 1]]
         assert one["in order"] == [[[i, i]] * (i + 1) for i in range(5)]
     assert [one["made"] for one in found] == [[0, 3], [1, 4], [2]]
-    assert sorted(one["speaks"][0] for one in found) == [False, False, True]
-    assert all(one["speaks"][1] for one in found)
+    assert sorted(one["prints_first"][0] for one in found) == [False, False, True]
+    assert all(one["prints_first"][1] for one in found)
 
 
 def _mistaken(ranks: Ranks) -> None:
@@ -101,7 +101,7 @@ def _met(ranks: Ranks, folder: Path) -> list[int]:
     return there
 
 
-def test_nobody_leaves_a_meeting_before_all_have_come(tmp_path: Path) -> None:
+def test_no_rank_passes_a_barrier_before_all_have_reached_it(tmp_path: Path) -> None:
     assert on_ranks(_met, tmp_path, count=3) == [[3, 3, 3]] * 3
 
 

@@ -82,7 +82,7 @@ def test_what_is_not_finite_is_one_at_once(value: float) -> None:
         Divergence().check(of_data=value, of_samples=0.0, difference=value, gradient=0.0, update=0)
 
 
-def test_judgement_goes_on_from_its_saved_state_to_the_update() -> None:
+def test_divergence_detection_resumes_from_its_saved_state() -> None:
     values = [1.0, 0.3, -0.7] * 40 + [5e3] * 100
     with pytest.raises(Diverged) as whole:
         judged(values)
@@ -100,7 +100,7 @@ def test_balance_is_the_gradient_whose_drift_is_as_long_as_the_noise() -> None:
     assert 0.05**2 / 2 * balance == pytest.approx(0.05 * 64**0.5)
 
 
-def test_a_training_carries_the_judgement_and_older_ones_begin_it() -> None:
+def test_checkpoints_hold_the_detector_and_older_ones_start_it() -> None:
     trainer = build.training(small_digits()).trainer
     trainer.fit(3)
     state = trainer.state_dict()

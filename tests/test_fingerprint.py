@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ebmlife.sampling.energy import gaussian, tempered, total
 from ebmlife.sampling.fingerprint import of_functions, of_gradient, of_tensors
-from ebmlife.storage.workspace import alike
+from ebmlife.storage.settings import alike
 
 MADE = """
 import torch
@@ -70,7 +70,7 @@ def test_a_plain_function_has_the_name_of_all_such() -> None:
     assert of_functions(energy) == of_functions(abs)
 
 
-def test_functions_that_hold_no_weights_are_known_by_their_slope() -> None:
+def test_functions_without_weights_are_identified_by_their_gradient() -> None:
     x = torch.randn(9, 2)
     scales = [1.0, 1.1]
     grads = [of_gradient(lambda x, k=k: k * x.square().sum(1), x) for k in scales]  # type: ignore[misc]

@@ -77,7 +77,7 @@ def test_full_is_bpda_but_for_the_gaussian_term() -> None:
     torch.testing.assert_close(exact, straight * (1 - 0.03**2 / (2 * 0.15**2)) ** 5)
 
 
-def test_smooth_differs_from_full_and_leaves_the_logits_alone() -> None:
+def test_smooth_differs_from_full_and_does_not_change_the_logits() -> None:
     smooth, full = defended("smooth"), defended("full")
     assert torch.equal(smooth(X, seeds=[7] * 3), full(X, seeds=[7] * 3))
     assert (grad(smooth, X, Y) - grad(full, X, Y)).norm() > 1e-3 * grad(full, X, Y).norm()

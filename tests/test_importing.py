@@ -61,7 +61,7 @@ def test_the_recipe_and_its_fields_can_be_chosen(weights: Path, tmp_path: Path) 
     assert (recipe.temperature, recipe.langevin.step_size) == (1e-3, 0.02)
 
 
-def test_an_energy_alone_starts_from_data(weights: Path, tmp_path: Path) -> None:
+def test_an_energy_without_a_generator_starts_from_data(weights: Path, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32), "red").save(tmp_path / "1.png")
     options = ("--recipe", "folder-shortrun", "--data.folder", tmp_path)
     works("import", weights / "ebm.ckpt", "--out", tmp_path / "run", *options)
@@ -71,7 +71,7 @@ def test_an_energy_alone_starts_from_data(weights: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("file", "size"), [("gen.ckpt", 32), ("netG.pth", 32), ("biggan.bin", 128)])
-def test_a_generator_alone_samples_what_it_generates(weights: Path, tmp_path: Path, file: str, size: int) -> None:
+def test_a_generator_without_an_energy_samples_its_images(weights: Path, tmp_path: Path, file: str, size: int) -> None:
     works("import", weights / file, "--out", tmp_path / "run")
     model = load(tmp_path / "run")
     assert model.generator is not None
@@ -97,7 +97,7 @@ def test_a_training_takes_an_imported_generator_resized(weights: Path, tmp_path:
 def test_weights_can_be_used_and_not_resumed(weights: Path, tmp_path: Path, capsys: Capture) -> None:
     run = tmp_path / "run"
     works("import", weights / "ebm.ckpt", weights / "gen.ckpt", "--out", run)
-    assert "holds weights without a training" in fails(capsys, "resume", run)
+    assert "holds weights without the state of a training" in fails(capsys, "resume", run)
     assert "averaged weights only" in fails(capsys, "sample", run, "--raw", "--out", tmp_path / "x.png")
     assert "exists already" in fails(capsys, "import", weights / "ebm.ckpt", "--out", run)
 

@@ -65,9 +65,9 @@ def test_optional_options_take_none_as_text() -> None:
 
 
 def test_whether_a_kind_wants_something_provided() -> None:
-    assert POTS.wants(part("kettle"), "water")
-    assert not POTS.wants(part("kettle"), "fire")
-    assert not POTS.wants(part("samovar"), "water")
+    assert POTS.accepts(part("kettle"), "water")
+    assert not POTS.accepts(part("kettle"), "fire")
+    assert not POTS.accepts(part("samovar"), "water")
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,6 @@ def test_schedules_are_numbers_or_text(given: Any, expected: Piecewise, plain: A
 
 def test_every_kind_of_chains_can_be_resolved_with_its_defaults() -> None:
     assert build.CHAINS.resolve(part("persistent")).options["rejuvenate"] == 0  # a plain number where a schedule may be
-    for kind in build.CHAINS.makers:
+    for kind in build.CHAINS.constructors:
         resolved = build.CHAINS.resolve(part(kind))
         assert build.CHAINS.resolve(resolved) == resolved

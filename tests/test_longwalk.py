@@ -130,7 +130,7 @@ def test_progress_counts_up_and_says_what_is_left() -> None:
         ({"watchers": [Snapshots([0, 9])]}, "marks: "),
     ],
 )
-def test_another_walk_is_not_mixed_into_one_that_is_there(
+def test_a_different_walk_is_refused_in_a_folder_that_holds_one(
     tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     long_walk(ENERGY, start(), steps=10, step_size=0.1, folder=tmp_path)
@@ -161,7 +161,7 @@ def test_a_walk_without_a_sound_checkpoint_does_not_begin_again(tmp_path: Path) 
         long_walk(ENERGY, start(), steps=300, step_size=0.1, folder=tmp_path)
 
 
-def test_states_that_explode_are_not_hidden() -> None:
+def test_states_that_diverge_are_not_hidden() -> None:
     shots = Snapshots([0, 10, 10_000])
     with pytest.raises(Diverged, match="not finite"):
         long_walk(lambda x: -x.pow(4).sum(1), start(), steps=10_000, step_size=0.5, watchers=[shots])

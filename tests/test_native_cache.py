@@ -139,7 +139,7 @@ def test_without_a_home_the_line_says_what_to_set(monkeypatch: pytest.MonkeyPatc
         cache_folder()
 
 
-def test_what_is_kept_is_for_this_user_alone(kept: Path) -> None:
+def test_the_cache_is_private_to_this_user(kept: Path) -> None:
     assert [stat.S_IMODE(place.stat().st_mode) for place in (kept, kept.parent)] == [0o700, 0o700]
     assert {stat.S_IMODE(file.stat().st_mode) for file in kept.iterdir()} == {0o600}
     assert [name.split("-")[0] for name in files(kept)] == [".lock", "program", "program"]
@@ -221,7 +221,7 @@ def refused(home: Path, what: str) -> None:
             assert not Path(loaded._name).exists()
 
     (line,) = Child(built_elsewhere, XDG_CACHE_HOME=str(home)).ended()
-    assert line.startswith("note: each process builds the compiled program anew, as it cannot be cached: ")
+    assert line.startswith("note: each process builds the compiled program again, as it cannot be cached: ")
     assert what in line
 
 
@@ -255,10 +255,10 @@ def test_a_link_to_a_folder_counts_as_that_folder(kept: Path, home: Path) -> Non
         trusted(home / "link" / "native")
 
 
-def test_a_group_of_its_own_user_alone_may_write(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_private_group_of_the_user_may_write(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.chmod(0o770)
     alone: list[bool] = [True, False]
-    monkeypatch.setattr("ebmlife.sampling.native.trust._is_alone_in", lambda group: alone.pop(0))
+    monkeypatch.setattr("ebmlife.sampling.native.trust._is_private_group", lambda group: alone.pop(0))
     assert trusted(kept) == kept.resolve()
     with pytest.raises(Untrusted):
         trusted(kept)
@@ -301,7 +301,7 @@ def test_where_nothing_can_be_kept_the_library_is_built_for_the_process(home: Pa
     elif case == "full":
         environment = {"XDG_CACHE_HOME": "/dev/full"}
     (line,) = Child(work, **environment).ended()
-    assert line.startswith("note: each process builds the compiled program anew, as it cannot be cached: ")
+    assert line.startswith("note: each process builds the compiled program again, as it cannot be cached: ")
     assert not list(Path(tempfile.gettempdir()).glob("ebmlife-build-*/library.so"))
 
 

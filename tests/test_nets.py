@@ -13,7 +13,7 @@ from ebmlife.nets import (
     SNGANEnergy,
     SNGANGenerator,
 )
-from ebmlife.nets.biggan import SelfAttention, Standardised, truncated
+from ebmlife.nets.biggan import SelfAttention, Standardized, truncated
 from ebmlife.nets.sngan import SIZES
 
 
@@ -114,7 +114,7 @@ def test_the_papers_biggan_energy_has_its_layers() -> None:
         assert parameters(BigGANEnergy(size=224, width=48)) == of_224
 
 
-def test_attention_looks_everywhere() -> None:
+def test_attention_reads_every_pixel() -> None:
     """Changing one corner changes the energy's features at the other, which no convolution of its block could do."""
     torch.manual_seed(0)
     attention = SelfAttention(16)
@@ -149,7 +149,7 @@ def test_biggan_latents_are_truncated_normals_of_uniform_classes(rng: torch.Gene
 
 
 def test_truncation_chooses_batch_statistics() -> None:
-    layer = Standardised(1, 51)
+    layer = Standardized(1, 51)
     layer.means[:, 0] = torch.arange(51.0)
     for truncation, mean in ((1.0, 50), (0.58, 29), (0.02, 1), (0.31, 15.5)):
         assert -layer(torch.zeros(1, 1, 1, 1), truncation).item() == pytest.approx(mean, rel=1e-3)

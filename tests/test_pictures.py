@@ -29,7 +29,7 @@ def test_an_image_keeps_its_size_and_mode(channels: int, mode: str) -> None:
     assert picture.size == (7, 5)
 
 
-def test_a_grid_of_tiny_grey_images_is_enlarged_without_smoothing_row_by_row() -> None:
+def test_a_grid_of_tiny_gray_images_is_enlarged_without_smoothing_row_by_row() -> None:
     levels = torch.tensor([0, 50, 100, 150, 200])
     x = (levels.view(5, 1, 1, 1) / 127.5 - 1).expand(5, 1, 8, 8)
     picture = pictures.grid(x)
@@ -44,7 +44,7 @@ def test_a_grid_of_tiny_grey_images_is_enlarged_without_smoothing_row_by_row() -
     assert (pixels[50:52] == 255).all()
 
 
-def test_a_grid_of_colour_images_keeps_each_pixel() -> None:
+def test_a_grid_of_color_images_keeps_each_pixel() -> None:
     x = torch.rand(2, 3, 40, 48) * 2 - 1
     picture = pictures.grid(x, columns=1, gap=1)
     assert picture.mode == "RGB"

@@ -70,7 +70,7 @@ def test_the_time_left_follows_the_last_minute(clock: Clock) -> None:
     assert "570/1000, 57%, 1:01:11 elapsed, 0:07:10 left" in written(console)
 
 
-def test_shares_of_one_are_shown_in_percent_alone(clock: Clock) -> None:
+def test_shares_of_one_are_shown_in_percent_only(clock: Clock) -> None:
     console = Console(file=StringIO())
     with ProgressDisplay("bpda-k50", console=console) as display:
         clock.now += 20

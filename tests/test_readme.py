@@ -83,7 +83,7 @@ net = ebmlife.nets.SNGANEnergy(size=8, width=16, channels=1)
 ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)
 chains = Persistent(Uniform((1, 8, 8)), Walk(steps=2, step_size=0.05), Streams(0), size=500, rejuvenate=0.05)
 trainer = Trainer(Batches(digits(), size=64, seed=0), chains, learned=net, energy=net, ebm=ebm)
-trainer.fit(2, after=[lambda figures: print(figures.update, figures.energy_difference)])
+trainer.fit(2, after=[lambda metrics: print(metrics.update, metrics.energy_difference)])
 """
 
 

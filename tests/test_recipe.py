@@ -62,7 +62,7 @@ def test_a_mistake_is_named_in_one_line(field: str, value: str, message: str) ->
         ("chains.rejuvenate", "nan"),
     ],
 )
-def test_stranger_mistakes_are_bad_input_too(field: str, value: str) -> None:
+def test_unusual_mistakes_are_bad_input_too(field: str, value: str) -> None:
     with pytest.raises(BadInput, match=field):
         changed(**{field: value})
 
@@ -332,7 +332,7 @@ def test_the_midrun_recipe_is_the_papers_table() -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10-midrun", "cifar10-midrun-small", "digits-midrun"])
-def test_midrun_lives_as_long_as_the_defence_walks_and_its_ablation_only_never_anneals(name: str) -> None:
+def test_midrun_chains_are_as_long_as_the_defense_and_the_ablation_never_anneals(name: str) -> None:
     recipe, ablation = (build.resolve(recipes.get(each)) for each in (name, f"{name}-no-anneal"))
     assert isinstance(recipe, EBMRecipe)
     if name != "cifar10-midrun":  # whose tables contradict its rule
@@ -343,7 +343,7 @@ def test_midrun_lives_as_long_as_the_defence_walks_and_its_ablation_only_never_a
     assert [line.split(":")[0] for line in differences(recipe, ablation)] == ["optimizer.learning_rate"]
 
 
-def test_comparisons_change_the_initialisation_and_nothing_else() -> None:
+def test_comparisons_change_the_initialization_and_nothing_else() -> None:
     hybrid = build.resolve(recipes.get("cifar10-shortrun"))
     for suffix, start, kind in (
         ("coop", "generator", "fresh"),

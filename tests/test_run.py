@@ -24,7 +24,7 @@ from ebmlife.runs import build, logging, machine, run
 from ebmlife.runs.folder import read_recipe
 from ebmlife.runs.saving import last_good
 from ebmlife.storage import checkpoint, contents
-from ebmlife.storage.workspace import locked
+from ebmlife.storage.locking import locked
 from ebmlife.training.divergence import Divergence
 from ebmlife.training.ebm import Trainer
 
@@ -269,7 +269,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(tmp_path: 
     assert_same(tmp_path / "whole", folder)
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_left_alone(tmp_path: Path) -> None:
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_changed(tmp_path: Path) -> None:
     run.begin(small_digits(), tmp_path / "run", console=QUIET)
     (checkpoint.path(tmp_path / "run", 6) / "manifest.json").write_text("{}")
     with pytest.raises(BadInput, match="no checkpoint before it is intact; start again in another folder"):

@@ -19,6 +19,6 @@ def test_phases_begin_at_0_and_go_up(starts: list[int]) -> None:
         Piecewise(tuple(Phase(start, 1.0) for start in starts))
 
 
-def test_falling_goes_to_nothing_in_a_straight_line() -> None:
+def test_linear_decay_reaches_zero_linearly() -> None:
     falling = LinearDecay(Piecewise((Phase(0, 1.0), Phase(50, 0.5))), until=100)
     assert [falling(update) for update in (0, 25, 50, 75, 100, 200)] == [1.0, 0.75, 0.25, 0.125, 0.0, 0.0]

@@ -77,10 +77,10 @@ def test_a_long_walk_goes_on_with_any_number_of_ranks(tmp_path: Path) -> None:
 
 
 def _stopped(ranks: Ranks, folder: Path) -> int:
-    """One rank is told to stop, at its second look."""
-    looks = iter([False, True])
+    """One rank is asked to stop, at its second call."""
+    calls = iter([False, True])
     start = torch.zeros(4, 2)
-    stopping = (lambda: next(looks)) if ranks.rank == 1 else (lambda: False)
+    stopping = (lambda: next(calls)) if ranks.rank == 1 else (lambda: False)
     options: dict[str, Any] = {"batch": 2, "folder": folder, "stopping": stopping, "ranks": ranks}
     return long_walk(gaussian(0.5), start, steps=1000, step_size=0.1, **options)[1]
 
@@ -91,7 +91,7 @@ def test_one_rank_that_is_told_to_stop_stops_all(tmp_path: Path) -> None:
 
 
 class Steep:
-    """A slope without an energy: one step leads out of the floats."""
+    """A gradient without an energy: one step overflows."""
 
     def gradient(self, x: Tensor) -> Tensor:
         return 1e36 * x

@@ -67,12 +67,12 @@ def test_coarse_keeps_the_mean_of_each_cell(rng: torch.Generator) -> None:
     torch.testing.assert_close(flat, flat[:, :, :1, :1].expand_as(flat))  # enlarged from one pixel
 
 
-def test_walked_is_langevin_on_another_start() -> None:
+def test_after_langevin_walks_from_another_start() -> None:
     start, energy = Uniform((2,)), gaussian(0.3)
     x = AfterLangevin(start, energy, steps=4, step_size=0.1)(7, rng=torch.Generator().manual_seed(3)).x
     rng = torch.Generator().manual_seed(3)
-    born = start(7, rng=rng).x
-    assert torch.equal(x, langevin(energy, born, steps=4, step_size=0.1, noise=normal(rng))[0])
+    initial = start(7, rng=rng).x
+    assert torch.equal(x, langevin(energy, initial, steps=4, step_size=0.1, noise=normal(rng))[0])
 
 
 @pytest.mark.parametrize("make", [lambda: Augmented((2,)), lambda: Coarse(Uniform((2,)), (2,))])

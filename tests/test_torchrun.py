@@ -51,8 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_the_first_rank_alone_speaks(tmp_path: Path) -> None:
-    """And it alone watches: one line of the log an update, one board, one of each picture, one page."""
+def test_only_the_first_rank_prints(tmp_path: Path) -> None:
+    """Only the first rank logs: one line of the log an update, one board, one of each picture, one page."""
     place, often = tmp_path / "run", ["--watch.pictures_every", "1", "--watch.tensorboard_every", "1"]
     first, second = on_two("train", "digits-shortrun", *FIELDS, *often, "--updates", "2", "--out", str(place))
     assert first[0] == second[0] == 0
@@ -106,7 +106,7 @@ def test_samples_and_scores_are_those_of_one_process(folder: Path, tmp_path: Pat
     assert not torch.equal(one[:88], one[512:])  # batches differ
     words = ("fid", str(folder), "--n", "600", "--steps", "2")
     assert on_two(*words)[0][1] == _main(*words)[1]
-    alone = pytest.approx(_score(SINGLE_PROCESS, folder), rel=1e-7)  # so many threads, so many orders of a sum
+    alone = pytest.approx(_score(SINGLE_PROCESS, folder), rel=1e-7)  # sums depend on the number of threads
     assert on_ranks(_score, folder) == [alone] * 2
 
 

@@ -50,7 +50,7 @@ class Exact:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.25])
-def test_likelihood_gradient_equals_autograd_where_the_normaliser_is_known(temperature: float) -> None:
+def test_likelihood_gradient_equals_autograd_where_the_normalizer_is_known(temperature: float) -> None:
     """-grad log-likelihood = mean grad U(x+) - E_model grad U(x-), against autograd of mean U(x+) + log Z."""
     counts = [1, 3, 4]  # of 8: the model's probabilities
     table = Table([-temperature * torch.tensor(c / 8).log().item() for c in counts])
@@ -152,7 +152,7 @@ def test_an_energy_that_cannot_learn_is_refused() -> None:
             Trainer(batches, chains, **arguments)  # type: ignore[arg-type]
 
 
-def test_reconstruction_is_the_sum_of_squares_of_an_image_and_leaves_the_walk_alone() -> None:
+def test_reconstruction_is_the_sum_of_squares_and_has_no_gradient_into_the_walk() -> None:
     generated = torch.ones(2, 1, 2, 2, requires_grad=True)
     walked = torch.tensor([3.0, 0.0]).view(2, 1, 1, 1).expand(2, 1, 2, 2).clone().requires_grad_()
     loss = reconstruction(generated, walked)
@@ -166,10 +166,10 @@ def test_generator_step_does_not_touch_the_energy() -> None:
     trainer = build.training(small_digits(langevin__steps="0", optimizer__learning_rate="1e-30")).trainer
     assert trainer.generator is not None
     before = [p.clone() for p in trainer.ebm.net.parameters()], [p.clone() for p in trainer.generator.net.parameters()]
-    figures = trainer.step()
+    metrics = trainer.step()
     torch.testing.assert_close(before[0], list(trainer.ebm.net.parameters()))
     # A walk of no steps leaves x = g(z), up to batch statistics, and then there is little to learn.
-    assert figures.generator_loss is not None
+    assert metrics.generator_loss is not None
     assert any(not torch.equal(a, b) for a, b in zip(before[1], trainer.generator.net.parameters(), strict=True))
 
 
@@ -178,8 +178,8 @@ def test_frozen_generator_stays_as_it_is() -> None:
     maker = training.model.generator
     assert maker is not None
     before = [p.clone() for p in maker.state_dict().values()]
-    figures = training.trainer.step()
-    assert figures.generator_loss is None
+    metrics = training.trainer.step()
+    assert metrics.generator_loss is None
     assert all(torch.equal(a, b) for a, b in zip(before, maker.state_dict().values(), strict=True))
     assert not maker.training
 
@@ -245,7 +245,7 @@ def test_non_finite_gradient_is_a_divergence() -> None:
     assert net.energies.isfinite().all()
 
 
-def test_generator_births_use_the_current_generator() -> None:
+def test_initial_states_use_the_current_generator() -> None:
     training = build.training(small_digits(chains__kind="fresh", langevin__steps="0"))
     assert training.trainer.generator is not None
     assert isinstance(training.trainer.chains, Fresh)

@@ -14,7 +14,7 @@ from ebmlife.training.chains import BurnIn, Chains
 from ebmlife.training.ebm import EBMMetrics
 
 
-def figures(update: int, data_seconds: float = 0.0) -> EBMMetrics:
+def metrics(update: int, data_seconds: float = 0.0) -> EBMMetrics:
     return EBMMetrics(
         update=update,
         energy_difference=-1.5,
@@ -33,10 +33,10 @@ def chains() -> Chains:
     return trainer.chains
 
 
-def test_the_log_holds_the_figures_the_speed_and_the_ages(tmp_path: Path, chains: Chains) -> None:
+def test_the_log_holds_the_metrics_the_speed_and_the_ages(tmp_path: Path, chains: Chains) -> None:
     log = logging.Log(tmp_path / "log.jsonl", chains, after=0)
     for update in (1, 2):
-        log(figures(update))
+        log(metrics(update))
     lines = logging.read_log(tmp_path / "log.jsonl")  # before it is closed: a run is read while it trains
     log.close()
     assert [line["update"] for line in lines] == [1, 2]
@@ -54,7 +54,7 @@ def test_a_log_that_goes_on_drops_what_is_done_again_and_a_torn_line(tmp_path: P
     file.write_text("\n".join([*lines, '{"update": 5, "grad']))
     log = logging.Log(file, chains, after=2)
     assert [line["update"] for line in logging.read_log(file)] == [1, 2]
-    log(figures(3))
+    log(metrics(3))
     log.close()
     assert [line["update"] for line in logging.read_log(file)] == [1, 2, 3]
     assert file.read_text().splitlines()[:2] == lines[:2]
@@ -85,8 +85,8 @@ def test_a_starving_loader_is_seen(tmp_path: Path, chains: Chains, monkeypatch: 
         shown = progress.TrainingProgress(display, updates=60)
         for update in range(1, 61):
             now[0] += 1.0
-            log(figures(update, data_seconds=0.6))
-            shown(figures(update, data_seconds=0.6))
+            log(metrics(update, data_seconds=0.6))
+            shown(metrics(update, data_seconds=0.6))
     log.close()
     assert {line["data_seconds"] for line in logging.read_log(tmp_path / "log.jsonl")} == {0.6}
     assert isinstance(console.file, StringIO)
@@ -106,12 +106,12 @@ def test_pictures_are_drawn_at_their_interval_only(tmp_path: Path, chains: Chain
     sources = {name: lambda name=name: source(name) for name in ("samples", "bank")}
     look = logging.Pictures(tmp_path, sources, chains, every=3)
     for update in (1, 2):
-        log(figures(update))
-        look(figures(update))
+        log(metrics(update))
+        look(metrics(update))
     assert drawn == []
     for update in range(3, 8):
-        log(figures(update))
-        look(figures(update))
+        log(metrics(update))
+        look(metrics(update))
     log.close()
     names = sorted(path.name for path in (tmp_path / "pictures").iterdir())
     assert names == [f"{name}-{update:09d}.png" for name in ("bank", "samples") for update in (3, 6)]
@@ -129,7 +129,7 @@ def test_tensorboard_gets_every_nth_update(tmp_path: Path, chains: Chains) -> No
 
     board = logging.Board(tmp_path, chains, every=5, after=0)
     for update in range(1, 13):
-        board(figures(update))
+        board(metrics(update))
     board.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, event.value) for event in events.Scalars("gradient")] == [(5, 5.0), (10, 10.0)]
@@ -137,28 +137,28 @@ def test_tensorboard_gets_every_nth_update(tmp_path: Path, chains: Chains) -> No
     assert {"updates_per_second", "age_mean", "age_max"} <= set(events.Tags()["scalars"])
 
 
-def test_burn_in_counts_and_arrivals_of_maturing_chains_are_watched(tmp_path: Path) -> None:
+def test_burn_in_counts_and_arrivals_are_logged(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     fields = {"chains__kind": "maturing", "chains__size": "20", "chains__burn_in_size": "16", "chains__mature": "4"}
     trainer = build.training(small_digits(**fields)).trainer
-    maturing = trainer.chains
-    assert isinstance(maturing, BurnIn)
-    log = logging.Log(tmp_path / "log.jsonl", maturing, after=0)
-    board = logging.Board(tmp_path / "board", maturing, every=1, after=0)
-    look = logging.Pictures(tmp_path, {}, maturing, every=10)
+    burning_in = trainer.chains
+    assert isinstance(burning_in, BurnIn)
+    log = logging.Log(tmp_path / "log.jsonl", burning_in, after=0)
+    board = logging.Board(tmp_path / "board", burning_in, every=1, after=0)
+    look = logging.Pictures(tmp_path, {}, burning_in, every=10)
     trainer.fit(20, after=[log, board, look])
     for file in (log, board):
         file.close()
     lines = logging.read_log(tmp_path / "log.jsonl")
     arrived = [line["arrived"] for line in lines]
     assert arrived == sorted(arrived)
-    assert arrived[-1] == maturing.arrived > 0
-    assert lines[-1]["burn_in_age_mean"] == pytest.approx(maturing.burn_in.age.double().mean().item(), abs=1e-3)
+    assert arrived[-1] == burning_in.arrived > 0
+    assert lines[-1]["burn_in_age_mean"] == pytest.approx(burning_in.burn_in.age.double().mean().item(), abs=1e-3)
     events = EventAccumulator(str(tmp_path / "board")).Reload()
     counted = events.Histograms("burn_in_age")[-1].histogram_value
     assert counted.num == 16
-    assert counted.sum == maturing.burn_in.age.sum()
+    assert counted.sum == burning_in.burn_in.age.sum()
     assert (tmp_path / "burn-in.png").stat().st_size > 0
 
 

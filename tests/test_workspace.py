@@ -17,7 +17,8 @@ import torch
 
 from ebmlife.errors import BadInput, InUse
 from ebmlife.storage import checkpoint
-from ebmlife.storage.workspace import Layout, Workspace, locked
+from ebmlife.storage.locking import locked
+from ebmlife.storage.workspace import Layout, Workspace
 
 SETTINGS: dict[str, Any] = {"steps": 3, "seed": 0}
 LAYOUT = Layout("count", result="total.json")
@@ -94,7 +95,7 @@ def test_the_same_settings_continue_after_a_kill(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def test_other_settings_are_refused_by_name_values_and_remedy(tmp_path: Path) -> None:
+def test_other_settings_are_refused_by_name_values_and_advice(tmp_path: Path) -> None:
     assert output(count(tmp_path))[0] == 0
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     code, line = output(count(tmp_path, steps=4, seed=1))
@@ -263,7 +264,7 @@ def test_a_lock_on_a_removed_file_excludes_nobody_and_is_taken_again(
         calls.append(how)
         flock(stream, how)
 
-    monkeypatch.setattr("ebmlife.storage.workspace.fcntl.flock", removed_first)
+    monkeypatch.setattr("ebmlife.storage.locking.fcntl.flock", removed_first)
     with locked(tmp_path):
         assert len(calls) == 2
         monkeypatch.undo()

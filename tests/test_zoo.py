@@ -24,14 +24,14 @@ def test_every_model_loads_and_walks_without_any_data_here() -> None:
         assert Purifier(model.energy, steps=2)(x).isfinite().all()
 
 
-def test_those_that_are_born_from_no_other_data_than_digits_sample() -> None:
+def test_models_whose_chains_need_no_data_but_digits_can_sample() -> None:
     for name in zoo.names():
         model = ebmlife.load(f"zoo:{name}")
         if model.generator is not None or model.recipe.data.kind == "digits":
             assert model.sample(2, steps=2).isfinite().all()
 
 
-def test_a_hundred_steps_of_the_shipped_defence_leave_a_photograph_what_it_is(official_cifar10: Path) -> None:
+def test_a_hundred_steps_of_the_shipped_defense_keep_a_photograph_recognizable(official_cifar10: Path) -> None:
     """A classifier must still know it, and the other images of the set must be further away."""
     model = ebmlife.load("zoo:cifar10-midrun-small")
     x = ebmlife.data.cifar10(official_cifar10, train=False).take(torch.arange(0, 10_000, 400))

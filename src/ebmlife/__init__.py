@@ -55,7 +55,7 @@ _NAMES = {
     "prepare": "sampling.fast",
     "seeded": "sampling.rng",
 }
-_EARLIER_PATHS = {  # of modules that people's scripts import from
+_EARLIER_PATHS = {  # module paths of earlier versions, which scripts may import
     "chains": "training.chains",
     "classifiers": "defense.classifiers",
     "energy": "sampling.energy",
@@ -71,7 +71,7 @@ _EARLIER_PATHS = {  # of modules that people's scripts import from
 
 
 class _Moved(ModuleType):
-    """Stands in `sys.modules` at a module's earlier path, and loads it from where it is now."""
+    """A placeholder in `sys.modules` at a module's earlier path. It loads the module from its new path."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

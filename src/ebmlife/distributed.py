@@ -26,7 +26,7 @@ _DIVERGED = b"diverged: "  # prefix of a message that is raised as Diverged
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that share the work."""
+    """The rank of this process among those that share the work."""
 
     rank: int = 0
     count: int = 1
@@ -35,15 +35,15 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and prints."""
+        """Whether this is the first process, which writes files and prints."""
         return self.rank == 0
 
     def part(self, total: int) -> slice:
-        """This rank's consecutive part of `total` items; the sizes of the parts differ by at most one."""
+        """Returns this rank's consecutive part of `total` items; the sizes of the parts differ by at most one."""
         return slice(total * self.rank // self.count, total * (self.rank + 1) // self.count)
 
     def share(self, total: int) -> int:
-        """The number of items in this rank's part of `total`."""
+        """Returns the number of items in this rank's part of `total`."""
         return len(range(total)[self.part(total)])
 
     def average(self, tensors: Sequence[Tensor]) -> None:
@@ -56,7 +56,7 @@ class Ranks:
                 tensor.copy_(mean.view_as(tensor))
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over ranks, with the same bits on each of them."""
+        """Returns the sum over ranks, with the same bits on each of them."""
         if self.count == 1:
             return tensor
         total = tensor.detach().clone()
@@ -69,20 +69,20 @@ class Ranks:
         return bool(self.sum(torch.tensor(float(flag))).item())
 
     def from_rank0(self, number: int | None) -> int | None:
-        """The first rank's number, on every rank."""
+        """Returns the first rank's number, on every rank."""
         sent = torch.tensor([0 if number is None else 1, number or 0]) * self.first
         given, value = self.sum(sent).tolist()
         return int(value) if given else None
 
     def gather(self, mine: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-        """Every rank's tensors, on every rank."""
+        """Returns every rank's tensors, on every rank."""
         if self.count == 1:
             return [mine]
         plain = {name: value.detach().cpu().contiguous() for name, value in mine.items()}
         return [load(data) for data in self._gather(save(plain))]
 
     def in_order(self, functions: Sequence[Callable[[], Tensor]]) -> Iterator[Tensor]:
-        """The results of all functions, in order, on every rank; each function is called on one rank only."""
+        """Yields the results of all functions, in order, on every rank; each function is called on one rank only."""
         for begin in range(0, len(functions), self.count):
             mine = begin + self.rank
             for results in self.gather({"result": functions[mine]()} if mine < len(functions) else {}):
@@ -90,7 +90,9 @@ class Ranks:
 
     @contextmanager
     def raise_on_all(self, *, unevenly: bool = False) -> Iterator[None]:
-        """Within, each rank works by itself. If one raises BadInput, OSError or Diverged, all of them do.
+        """Lets each rank work independently within a `with` block.
+
+        If one rank raises BadInput, OSError or Diverged, all of them do.
 
         With `unevenly`, some ranks may finish hours before others.
         """
@@ -111,7 +113,7 @@ class Ranks:
 
     @contextmanager
     def on_rank0(self, manager: AbstractContextManager[object]) -> Iterator[None]:
-        """Within, the first rank is inside `manager`. If that cannot be entered, all ranks raise its error."""
+        """Enters `manager` on the first rank, within a `with` block. If that fails, all ranks raise its error."""
         with ExitStack() as stack:
             with self.raise_on_all():
                 if self.first:
@@ -123,16 +125,18 @@ class Ranks:
         if self.count == 1:
             return
         with _needs_all_ranks():
-            arrived = self.store.add("ebmlife/met", 1)
-            expected = -(-arrived // self.count) * self.count  # no rank is at a later barrier before all were at this
+            arrived = self.store.add("ebmlife/barrier", 1)
+            expected = (
+                -(-arrived // self.count) * self.count
+            )  # no rank reaches a later barrier before all have reached this one
             pause = 0.001
-            while self.store.add("ebmlife/met", 0) < expected:
+            while self.store.add("ebmlife/barrier", 0) < expected:
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
 
     @contextmanager
     def rank0_first(self) -> Iterator[None]:
-        """Within, the first process of each machine runs before its others, which find what it downloads or caches."""
+        """Runs a `with` block on the first process of each machine, then on the others, which use its downloads."""
         if self.local:
             self.any(False)
         try:
@@ -142,7 +146,7 @@ class Ranks:
                 self.any(False)
 
     def _gather(self, mine: bytes) -> list[bytes]:
-        """Every rank's bytes, sent between CPUs and never pickled."""
+        """Returns every rank's bytes, sent between CPUs and never pickled."""
         lengths = torch.zeros(self.count, dtype=torch.int64)
         lengths[self.rank] = len(mine)
         lengths = self.sum(lengths)
@@ -152,7 +156,7 @@ class Ranks:
             dist.all_gather(received, sent)
         return [data[:length].numpy().tobytes() for data, length in zip(received, lengths.tolist(), strict=True)]
 
-    def is_first_to_say(self, about: str) -> bool:
+    def first_to_print(self, about: str) -> bool:
         """Whether this rank is the first to print this text."""
         if self.store is None:
             return True
@@ -168,14 +172,14 @@ class Ranks:
             dist.destroy_process_group()
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Ranks":
-        return self  # there is one in a process
+        return self  # a process has only one
 
 
 SINGLE_PROCESS = Ranks()
 
 
 def join() -> Ranks:
-    """Joins the ranks that torchrun started; returns `SINGLE_PROCESS` where it did not start this process."""
+    """Joins the ranks that torchrun started; returns `SINGLE_PROCESS` if torchrun did not start this process."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
     if not all(name in os.environ for name in names):
         return SINGLE_PROCESS
@@ -198,5 +202,5 @@ def join() -> Ranks:
 def _needs_all_ranks() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # gloo, NCCL or the network: in any case another rank did not answer
+    except RuntimeError as error:  # from gloo, NCCL or the network: another rank did not answer
         raise Lost(str(error)) from error

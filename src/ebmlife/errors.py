@@ -2,15 +2,17 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
+from typing import TypeVar
 
+T = TypeVar("T")
 _LONGEST = 2000  # characters of a line
 
 
 class BadInput(Exception):
-    """A mistake in what the user gave: one line that names the thing, what was expected and what to do.
+    """A mistake in the user's input. The message is one line that names the input, what was expected and what to do.
 
     The command line prints the line and exits with code 2.
     """
@@ -34,7 +36,7 @@ class Diverged(Exception):
 
 
 class Lost(Exception):
-    """Another of the processes that share the work has ended."""
+    """Another process that shares the work has ended."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -44,6 +46,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return "; none are known here"
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+
+
+def by_name(table: Mapping[str, T], name: str, what: str) -> T:
+    """Returns an entry of a table. Raises BadInput, with `what` and the nearest name, if there is none."""
+    if name not in table:
+        raise BadInput(f"unknown {what} {name!r}{nearest(str(name), table)}")
+    return table[name]
 
 
 def at_least(minimum: int, section: str, **counts: int) -> None:

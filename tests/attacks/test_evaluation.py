@@ -65,7 +65,7 @@ def test_a_bare_classifier_is_attacked_by_the_same_means() -> None:
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "margin"])
-def test_confidence_is_no_defence(loss: str) -> None:
+def test_confidence_is_no_defense(loss: str) -> None:
     """At margins of 20 to 200: each image can be moved across 0."""
     x, y = images(6)[0].abs(), torch.ones(6, dtype=torch.int64)
     record = evaluate(Linear(400.0), x, y, threat=Threat("linf", 0.4), steps=8, loss=loss)
@@ -90,14 +90,14 @@ def test_every_stage_is_written_down() -> None:
 
 
 def test_the_cost_is_counted() -> None:
-    """Of 2 images that stand: N gradients each; chains: natural, N + 1 looks, and the final evaluations."""
+    """Two unbroken images: N gradients each; chains: natural, N + 1 evaluations, and the final evaluations."""
     x = torch.tensor([0.9, -0.9]).view(2, 1, 1, 1).expand(2, 1, 4, 4).contiguous()
     y = torch.tensor([1, 0])
-    for gradient, looks in (("bpda", 4 + 1), ("full", 3 * 4 + 1)):
+    for gradient, evaluations in (("bpda", 4 + 1), ("full", 3 * 4 + 1)):
         record = evaluate(defended(gradient), x, y, threat=Threat("linf", 0.01), **SMALL)
         assert record.verified.right == 2
         assert record.cost["gradients"] == 2 * 4
-        assert record.cost["langevin_image_steps"] == 2 * 3 * (12 + looks * 4 + 2 * 12)
+        assert record.cost["langevin_image_steps"] == 2 * 3 * (12 + evaluations * 4 + 2 * 12)
 
 
 def test_an_image_that_is_wrong_by_nature_is_not_attacked() -> None:
@@ -172,7 +172,7 @@ def test_a_folder_that_names_a_larger_draw_of_known_noise_is_resumed(tmp_path: P
     assert record.settings["verify"] == 12
 
 
-def test_a_defence_of_fixed_noise_is_attacked_as_it_is() -> None:
+def test_a_defense_of_fixed_noise_is_attacked_with_that_noise() -> None:
     """Its purifier has a seed: every evaluation is what the module itself says of the image."""
     x, y = images(9)
     robust = defended(step_size=0.5)
@@ -401,7 +401,7 @@ def test_progress_ends_at_one_and_never_falls() -> None:
     done = [progress.done for progress in seen]
     assert done == sorted(done)
     assert done[-1] == 1
-    assert seen[-1].standing == record.verified
+    assert seen[-1].unbroken == record.verified
     assert seen[-1].seconds_left == 0
 
 

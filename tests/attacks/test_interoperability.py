@@ -36,7 +36,7 @@ def judge(robust: nn.Module, adversaries: Tensor) -> None:
 
 
 def test_torchattacks(robust: DefendedClassifier) -> None:
-    """It attacks images of [0, 1], and is told how the model's differ: (x - 0.5) / 0.5."""
+    """It attacks images of [0, 1], and is given the scaling of the model: (x - 0.5) / 0.5."""
     torchattacks = imported("torchattacks")
     attack = torchattacks.PGD(robust, eps=RADIUS, alpha=RADIUS, steps=4, random_start=False)
     attack.set_normalization_used(mean=[0.5], std=[0.5])

@@ -15,7 +15,7 @@ from ebmlife.sampling.energy import Score, gaussian
 SMALL: dict[str, Any] = {"steps": 4, "replicas": 4, "verify": 8, "evaluations": 1}
 
 
-def test_an_honest_defence_passes() -> None:
+def test_an_honest_defense_passes() -> None:
     x, y = images(40)
     checks = check_masking(defended(step_size=1e-3), x, y, threat=Threat("linf", 0.13), **SMALL)
     assert len(checks) == 7
@@ -51,7 +51,7 @@ class Misleading(Linear):
         return torch.where(rough, 2 * logits.detach() - logits, logits)
 
 
-def test_a_defence_that_misleads_loses_to_transfer() -> None:
+def test_a_defense_that_misleads_loses_to_transfer() -> None:
     y = torch.tensor([1, 0]).repeat(5)
     x = (0.16 * y - 0.08).view(10, 1, 1, 1).expand(10, 1, 16, 16)
     robust = DefendedClassifier(Misleading(), Purifier(gaussian(10.0), steps=4, step_size=0.2), replicas=4)
@@ -78,7 +78,7 @@ def test_the_largest_radius_is_named_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("gradient", "unaware"), [("bpda", "transfer"), ("fixed", "fixed-transfer")])
-def test_whoever_knows_no_defence_knows_as_much_of_the_noise(gradient: str, unaware: str, tmp_path: Path) -> None:
+def test_attackers_without_the_defense_know_as_much_of_the_noise(gradient: str, unaware: str, tmp_path: Path) -> None:
     x, y = images(6)
     check_masking(defended(gradient, step_size=0.3), x, y, threat=Threat("linf", 0.1), folder=str(tmp_path), **SMALL)
     record = Record.load(tmp_path / unaware)
@@ -92,7 +92,7 @@ def test_transfer_with_known_noise_climbs_the_bare_classifiers_loss() -> None:
     """As without: where the first step leads does not depend on what the defense predicts."""
     torch.manual_seed(0)
     linear, x = nn.Linear(16, 3), 2 * torch.rand(40, 1, 4, 4) - 1
-    linear.weight.data *= 5  # the slope at the logits leads to the runner-up, and the defense has another
+    linear.weight.data *= 5  # the gradient at the logits leads to the runner-up, which differs for the defense
     classifier = nn.Sequential(nn.Flatten(), linear)
     y = classifier(x).argmax(1)
     purifier = Purifier(gaussian(0.3), steps=4, step_size=0.2)
@@ -106,7 +106,7 @@ def test_transfer_with_known_noise_climbs_the_bare_classifiers_loss() -> None:
         ).tally
         for gradient in (Transfer(), Fixed(Transfer()))
     )
-    moved = [row for row in one.standing().tolist() if row in two.standing().tolist()]
+    moved = [row for row in one.unbroken().tolist() if row in two.unbroken().tolist()]
     assert len(moved) > 3
     assert torch.equal(one.adversaries[moved], two.adversaries[moved])
 

@@ -10,7 +10,7 @@ from ebmlife.errors import BadInput
 
 
 def example() -> Record:
-    """Five images: wrong from the start, broken at 0, broken at 2, doubted but standing, standing."""
+    """Five images: wrong from the start, broken at 0, broken at 2, doubted but unbroken, unbroken."""
     tally = Tally.blank(torch.arange(5), torch.tensor([0, 1, 2, 3, 4]), torch.zeros(5, 1, 2, 2), steps=2, evaluations=3)
     tally.natural = torch.tensor([9, 1, 2, 3, 4])
     tally.broken_at = torch.tensor([NONE, 0, 2, NONE, NONE])
@@ -54,7 +54,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     assert sum(coverage) / len(coverage) == pytest.approx(0.95, abs=0.01)
 
 
-def test_it_is_saved_whole_and_loads_as_it_was(tmp_path: Path) -> None:
+def test_a_record_loads_as_it_was_saved(tmp_path: Path) -> None:
     record = example()
     record.save(tmp_path / "record")
     again = Record.load(tmp_path / "record")

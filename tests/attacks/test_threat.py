@@ -35,14 +35,14 @@ def test_a_step_is_in_pixels_and_tensors_move_by_twice_as_much() -> None:
     torch.testing.assert_close(l2, grad / grad.norm() * 0.5)
 
 
-def test_a_tiny_slope_is_a_direction_as_any_other() -> None:
+def test_a_tiny_gradient_gives_a_full_step() -> None:
     """Of a confident classifier; the square of 1e-30 is 0 in float32."""
     origin, grad = torch.zeros(1, 1, 2, 2), torch.tensor([[[[0.3, -2.0], [0.0, 1.0]]]])
     l2 = Threat("l2", 0.5).step(origin, 1e-30 * grad, origin, size=0.25)
     torch.testing.assert_close(l2, grad / grad.norm() * 0.5)
 
 
-def test_a_slope_of_zero_moves_nothing() -> None:
+def test_a_zero_gradient_moves_nothing() -> None:
     for threat in (Threat("linf", 0.1), Threat("l2", 0.1)):
         assert torch.equal(threat.step(ORIGIN, torch.zeros_like(ORIGIN), ORIGIN, size=0.1), ORIGIN)
 

@@ -82,7 +82,7 @@ def test_seeds_differ_in_order_and_in_flips():
         return draw(Batches(numbered(64), size=64, seed=seed, flip=flip), 1)
 
     assert torch.equal(first(0, False), first(0, False))
-    # 2**32: torch's CPU generator alone would not tell it from 0.
+    # 2**32: torch's CPU generator itself would not distinguish it from 0.
     for other in (1, 2**32):
         assert not torch.equal(first(0, False), first(other, False))
         mirrored = [first(seed, True) != first(seed, False) for seed in (0, other)]
@@ -113,14 +113,14 @@ def test_resuming_equals_going_on_bit_for_bit(workers):
     assert torch.equal(draw(resumed, 3), whole[4:7])
 
 
-def test_state_is_the_position_alone():
+def test_the_position_is_the_only_state():
     batches = Batches(numbered(10), size=2, seed=0, flip=True)
     draw(batches, 3)
     assert batches.state_dict() == {"position": 3}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_drawing_leaves_the_global_generator_alone(workers):
+def test_drawing_does_not_use_the_global_generator(workers):
     before = torch.get_rng_state()
     draw(Batches(Slow(10), size=2, seed=0, flip=True, workers=workers), 2)
     assert torch.equal(torch.get_rng_state(), before)

@@ -51,7 +51,7 @@ def test_labels_are_the_top_sub_folders(tmp_path):
 
 
 @pytest.mark.parametrize("wide", [True, False])
-def test_the_centre_square_is_kept_unchanged_at_its_own_size(tmp_path, wide):
+def test_the_center_square_is_kept_unchanged_at_its_own_size(tmp_path, wide):
     pixels = np.random.default_rng(0).integers(256, size=(5, 12, 3), dtype=np.uint8)
     pixels = pixels if wide else pixels.transpose(1, 0, 2)
     save(tmp_path / "1.png", pixels)

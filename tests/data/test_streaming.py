@@ -83,9 +83,7 @@ def test_tars_hold_what_the_folder_holds(files: Path, shards: Path, pattern: str
     assert data.labels.tolist() == plain.labels.tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_what_is_in_a_tar_is_looked_up_once_and_again_when_it_changes(
-    shards: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tar_is_indexed_once_and_again_when_it_changes(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = pixels_of(webdataset(shards=str(shards), size=4))
     with monkeypatch.context() as patch:
         patch.setattr("ebmlife.data.tars.tarfile.open", None)
@@ -168,7 +166,7 @@ def test_smaller_crops_have_uniform_area_and_stay_inside() -> None:
     assert area.mean().item() == pytest.approx((0.25 + 1) / 2, abs=5 * 0.75 / 12**0.5 / 2000**0.5)
 
 
-def test_crops_are_cut_out_exactly_and_measured_in_the_centre(tmp_path: Path) -> None:
+def test_crops_are_exact_and_evaluation_uses_the_center(tmp_path: Path) -> None:
     pixels = photographs()[3]  # 9 x 30
     (tmp_path / "1.png").write_bytes(encoded(pixels))
     data = folder(tmp_path, size=9, crop=1.0)
@@ -193,7 +191,7 @@ def test_cropped_batches_resume_and_are_shared_bit_for_bit(shards: Path, workers
     assert all(torch.equal(torch.cat([part.next() for part in parts]), batch) for batch in whole[:3])
 
 
-def test_an_image_is_cropped_anew_each_time(tmp_path: Path) -> None:
+def test_an_image_is_cropped_differently_each_time(tmp_path: Path) -> None:
     (tmp_path / "1.png").write_bytes(encoded(photographs()[3]))
     batches = Batches(folder(tmp_path, size=9, crop=1.0), size=1, seed=0)
     drawn = {batches.next().numpy().tobytes() for _ in range(20)}

@@ -37,7 +37,7 @@ def test_a_mixture_has_as_many_basins_as_modes_and_its_barriers_are_those_betwee
     assert [merge.height for merge in found.merges] == pytest.approx([saddle] * 4, rel=1e-3)
 
 
-def test_basins_join_by_the_lowest_way_and_shallow_ones_are_part_of_those_that_they_meet() -> None:
+def test_basins_join_at_the_lowest_barrier_and_shallow_ones_are_merged() -> None:
     x = torch.tensor([[-1.1, 0.0], [-0.9, 0.0], [0.1, 0.0], [0.9, 0.0], [1.1, 0.0]])
     found = basins(walls, x, step_size=0.05, steps=200)
     assert found.energies.tolist() == pytest.approx([0, 1, 2], abs=0.02)

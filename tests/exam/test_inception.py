@@ -76,6 +76,6 @@ def test_scores_carry_their_sample_size_and_refuse_too_few() -> None:
         scores(a[:100], b)
 
 
-def test_grey_images_are_taken_as_colour() -> None:
+def test_gray_images_are_treated_as_color() -> None:
     x = pictures(2)[:, :1]
     torch.testing.assert_close(inception()(x), inception()(x.expand(-1, 3, -1, -1)))

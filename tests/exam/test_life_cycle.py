@@ -119,7 +119,7 @@ def test_images_that_fade_are_caught_too() -> None:
     assert any("below" in reason for reason in cycle.reasons)
 
 
-def test_a_score_alone_walks_as_its_energy_does() -> None:
+def test_a_score_without_an_energy_gives_the_same_chains() -> None:
     energy = Bump(0.3)
     score = life_cycle(Score(lambda x: -energy.gradient(x)), Bump.data(8), steps=300, step_size=0.05)
     whole = life_cycle(energy, Bump.data(8), steps=300, step_size=0.05)
@@ -141,7 +141,7 @@ def test_without_data_the_start_is_what_it_is_compared_with() -> None:
     assert cycle.settings["data"] == 64
 
 
-def test_an_energy_that_explodes_is_a_verdict_not_a_crash() -> None:
+def test_an_energy_that_diverges_is_a_verdict_not_a_crash() -> None:
     cycle = life_cycle(lambda x: -x.pow(4).sum(1), Bump.data(8) * 10, steps=2000, step_size=0.3)
     assert cycle.verdict == "shortrun"
     assert any("not finite" in reason for reason in cycle.reasons)
@@ -162,7 +162,7 @@ def test_finite_states_of_infinite_energy_end_a_life_that_is_saved_all_the_same(
         life_cycle(cliff, x0 + 5, steps=10)
 
 
-def test_finite_states_of_infinite_slope_do_so_too(tmp_path: Path) -> None:
+def test_finite_states_with_an_infinite_gradient_do_so_too(tmp_path: Path) -> None:
     """Where |grad E| overflows, the states may not have yet."""
     cycle = life_cycle(Score(lambda x: 5000 * x), Bump.data(8), steps=400, step_size=0.02)  # twice as far each step
     assert any(reason.startswith("the gradient is not finite at step") for reason in cycle.reasons)
@@ -171,7 +171,7 @@ def test_finite_states_of_infinite_slope_do_so_too(tmp_path: Path) -> None:
     assert record.load(tmp_path).metrics == cycle.metrics
 
 
-def test_looking_does_not_change_the_model(tmp_path: Path) -> None:
+def test_an_evaluation_does_not_change_the_model(tmp_path: Path) -> None:
     """A user's network may be in training mode, where BatchNorm learns from all that it sees."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1), nn.Flatten(0))
@@ -190,14 +190,14 @@ def test_states_of_any_shape_are_examined_and_drawn(tmp_path: Path, shape: tuple
 
 def test_stopped_and_called_again_gives_the_same_exam(tmp_path: Path) -> None:
     def exam(folder: Path | None, stop_after: int = 10**9) -> LifeCycle:
-        looks = iter(range(10**9))
+        calls = iter(range(10**9))
         return life_cycle(
             *(Bump(0.3), Bump.data(16)),
             steps=1000,
             step_size=0.05,
             batch=5,
             folder=folder,
-            stopping=lambda: next(looks) >= stop_after,
+            stopping=lambda: next(calls) >= stop_after,
         )
 
     part = exam(tmp_path, stop_after=20)

@@ -12,7 +12,7 @@ def lived(steps: int) -> LifeCycle:
     return life_cycle(gaussian(0.5), x, steps=steps, step_size=0.2, shown=3)
 
 
-def test_strips_share_their_columns_and_are_white_where_a_shorter_life_was_not_looked_at() -> None:
+def test_strips_share_columns_and_are_white_at_steps_that_were_not_evaluated() -> None:
     short, long = lived(15), lived(150)
     assert landmarks(short) == [0, 1, 10, 15]
     assert landmarks(long) == [0, 1, 10, 100, 150]

@@ -66,7 +66,7 @@ STEADY: dict[str, list[float | None]] = {name: [column[0]] * 8 for name, column 
         ([1.2, 1.2, 1.5, 1.5, 2.2, 2.2, 2.2, 2.2], "longrun", 100_000, "1.47 times its value"),
     ],
 )
-def test_late_evaluations_are_judged_together(
+def test_late_evaluations_are_judged_by_their_average(
     distances: list[float | None], verdict: str, until: int, why: str
 ) -> None:
     result = judge(EVALUATIONS, STEADY | {"distance": distances}, TRUTH)
@@ -126,7 +126,7 @@ def test_a_short_exam_cannot_tell_longrun() -> None:
     assert any("too short" in reason for reason in result.reasons)
 
 
-def test_states_that_exploded_are_never_longrun() -> None:
+def test_states_that_diverged_are_never_longrun() -> None:
     result = judged(diverged="states are not finite any more")
     assert result.verdict == "midrun"
     assert "not finite" in result.reasons[0]

@@ -125,8 +125,8 @@ def changed(tmp_path: Path, **shapes: tuple[int, ...] | None) -> Path:
 @pytest.mark.parametrize(
     ("net", "shapes", "message"),
     [
-        ("ebm-sngan64", {}, "is no ebm-sngan64: it has no tensor 'lin_6/kernel'; it looks like ebm-sngan32"),
-        ("gen-sngan32", {}, "is no gen-sngan32: it has no tensor 'lin_1/kernel'; it looks like ebm-sngan32"),
+        ("ebm-sngan64", {}, "is not ebm-sngan64: it has no tensor 'lin_6/kernel'; it looks like ebm-sngan32"),
+        ("gen-sngan32", {}, "is not gen-sngan32: it has no tensor 'lin_1/kernel'; it looks like ebm-sngan32"),
         ("ebm-sngan31", {}, "unknown kind of network 'ebm-sngan31'; did you mean 'ebm-sngan32'"),
         ("ebm-sngan32", {"block3__conv_2__bias": None}, "has no tensor 'block3/conv_2/bias'"),
         ("ebm-sngan32", {"block3__conv_2__bias": (9,)}, r"'block3/conv_2/bias' has the shape \(9,\), not \(8,\)"),

@@ -29,7 +29,7 @@ def one_byte_after_another(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("length", [1, 63, 64, 127, 129, 8191, 8192 + 17, 70_001])
-def test_lanes_change_nothing(length: int) -> None:
+def test_the_number_of_lanes_does_not_change_the_checksum(length: int) -> None:
     data = np.random.default_rng(length).bytes(length)
     assert crc32c(data) == one_byte_after_another(data)
 

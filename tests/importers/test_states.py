@@ -58,9 +58,9 @@ def test_biggan_deep(size: int, truncation: float, tmp_path: Path) -> None:
 
 def test_the_other_one_s_weights(tmp_path: Path) -> None:
     file = saved(tmp_path, mimicry_state(32), form="weights")
-    with pytest.raises(BadInput, match=r"is no gen-sngan64: it has no tensor 'c6\.weight'; it looks like gen-sngan32"):
+    with pytest.raises(BadInput, match=r"is not gen-sngan64: it has no tensor 'c6\.weight'; it looks like gen-sngan32"):
         load_mimicry(file, net="gen-sngan64")
-    with pytest.raises(BadInput, match=r"is no gen-biggan128: it has no tensor 'embeddings\.weight'"):
+    with pytest.raises(BadInput, match=r"is not gen-biggan128: it has no tensor 'embeddings\.weight'"):
         load_biggan_deep(file, net="gen-biggan128")
 
 

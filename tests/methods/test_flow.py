@@ -7,7 +7,7 @@ from torch import Tensor
 from ebmlife import recipes
 from ebmlife.data import Batches, InMemory
 from ebmlife.errors import BadInput
-from ebmlife.training.flow import FlowTrainer, bits, dequantised
+from ebmlife.training.flow import FlowTrainer, bits, dequantized
 from ebmlife.training.learner import Learner
 
 pytest.importorskip("normflows", reason="the extra 'flows' is not installed")
@@ -16,7 +16,7 @@ from ebmlife.nets import Glow, GlowGenerator
 
 
 def unsettled(glow: Glow) -> Glow:
-    """Random weights instead of the zeros with which a Glow begins, and its activation norms settled."""
+    """Random weights instead of the zeros with which a Glow begins, and with initialized activation norms."""
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in glow.parameters():
@@ -70,7 +70,7 @@ def test_levels_are_spread_over_their_own_bins_which_tile_the_range() -> None:
     levels = 17
     values = torch.linspace(-1, 1, levels)
     x = values.repeat(4000, 1)
-    spread = dequantised(x, levels, torch.Generator().manual_seed(0))
+    spread = dequantized(x, levels, torch.Generator().manual_seed(0))
     offset = (spread - x) * (levels - 1) / 2  # in bins
     assert -0.5 <= offset.min() < -0.49
     assert 0.49 < offset.max() <= 0.5
@@ -79,7 +79,7 @@ def test_levels_are_spread_over_their_own_bins_which_tile_the_range() -> None:
 
 def test_the_noise_that_is_learned_is_that_of_the_bins() -> None:
     recipe = recipes.get("digits-glow")
-    spread = dequantised(torch.zeros(100_000), recipe.levels, torch.Generator().manual_seed(0))
+    spread = dequantized(torch.zeros(100_000), recipe.levels, torch.Generator().manual_seed(0))
     assert spread.std().item() == pytest.approx(recipe.noise_learned, rel=0.01)
 
 

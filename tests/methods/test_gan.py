@@ -22,7 +22,7 @@ QUIET = Console(quiet=True)
 def test_the_hinge_loss_is_its_formula() -> None:
     of_data, of_samples = torch.tensor([2.0, 0.5, -1.0]), torch.tensor([-3.0, -0.5, 1.0])
     assert hinge_loss(of_data, of_samples).item() == pytest.approx((0 + 0.5 + 2) / 3 + (0 + 0.5 + 2) / 3)
-    assert hinge_loss(torch.zeros(4), torch.zeros(4)).item() == 2  # where nothing is told apart
+    assert hinge_loss(torch.zeros(4), torch.zeros(4)).item() == 2  # for a discriminator that separates nothing
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -96,7 +96,7 @@ def test_one_update_is_so_many_steps_of_the_discriminator_and_one_of_the_generat
     assert trainer.batches.position == 3
 
 
-def test_the_generators_step_leaves_the_discriminator_alone() -> None:
+def test_the_generators_step_does_not_change_the_discriminator() -> None:
     trainer = linear_gan(discriminator_steps=1)
     seen = []
     descend = trainer.generator.descend

@@ -1,4 +1,4 @@
-"""The page in a real browser, as a person meets it: with a mouse, with the keyboard alone, on a telephone, at night."""
+"""The page in a real browser: with a mouse, with only the keyboard, on a phone, and in dark mode."""
 
 import json
 import re
@@ -168,7 +168,7 @@ def test_paper_gets_the_charts_and_no_controls(opened: Open, file: str) -> None:
     assert page.pdf().startswith(b"%PDF")
 
 
-def test_several_runs_age_together(opened: Open, made: Path, tmp_path: Path) -> None:
+def test_several_runs_share_one_slider(opened: Open, made: Path, tmp_path: Path) -> None:
     other = shutil.copytree(made, tmp_path / "other")
     write([made, other], tmp_path / "both.html")
     page = opened((tmp_path / "both.html").as_uri())

@@ -23,7 +23,7 @@ def maturing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_figure_of_the_walk_has_its_chart(made: Path) -> None:
+def test_every_metric_of_the_walk_has_its_chart(made: Path) -> None:
     found = life.read(made)
     assert found is not None
     charts = {chart.title: chart for chart in density.charts(found)}
@@ -51,5 +51,5 @@ def test_arrivals_are_states_an_update() -> None:
     assert density._arrivals(lines[:3]) == []
 
 
-def test_chains_that_do_not_mature_have_no_burn_in(made: Path) -> None:
+def test_chains_without_a_burn_in_bank_show_none(made: Path) -> None:
     assert density.burn_in(made, read_recipe(made), []) == []

@@ -11,7 +11,7 @@ from ebmlife.runs import build, scores
 from ebmlife.runs.model import Model
 
 
-def test_a_run_is_gathered_whole(made: Path) -> None:
+def test_the_contents_of_a_run_are_complete(made: Path) -> None:
     found = read_contents(made)
     assert (found.name, found.finished) == ("tiny", True)
     assert found.headline.startswith("An energy-based model of 8x8 gray images: handwritten digits. ")
@@ -29,14 +29,14 @@ def test_parameters_are_those_of_the_networks(made: Path) -> None:
     assert summary.parameters(made, ("trainer/ebm/ema/",)) == sum(p.numel() for p in model.net.parameters())
 
 
-def test_the_ages_shown_go_from_birth_to_the_end(made: Path) -> None:
+def test_the_steps_shown_go_from_the_start_to_the_end(made: Path) -> None:
     found = read_contents(made)
     assert found.strip is not None
     assert (found.ages[0], found.ages[-1]) == (0, found.strip.rows - 1)
     assert len(found.ages) <= 12
 
 
-def test_figures_that_were_measured_are_shown_by_their_command(run: Path) -> None:
+def test_measured_metrics_are_shown_by_their_command(run: Path) -> None:
     scores.record(run, "ebmlife fid tiny --n 500", {"fd_digits_500": 1.5})
     assert read_contents(run).results == {"ebmlife fid tiny --n 500": {"fd_digits_500": 1.5}}
 

@@ -228,7 +228,7 @@ def test_damaged_lines_of_the_log_are_counted_and_the_rest_is_shown(run: Path) -
     assert len(found.training[0].x) == 12
 
 
-def test_figures_of_the_log_may_be_anything(run: Path) -> None:
+def test_metrics_of_the_log_may_be_anything(run: Path) -> None:
     file = run / "log.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     odd = [float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 10**300, None, "text", [], {}, True]
@@ -243,7 +243,7 @@ def test_figures_of_the_log_may_be_anything(run: Path) -> None:
     assert b"cannot be shown" not in page.encoded
 
 
-def test_figures_of_a_walk_and_of_results_are_checked(run: Path) -> None:
+def test_metrics_of_a_walk_and_of_results_are_checked(run: Path) -> None:
     life = run / "report" / "life" / "life-cycle.json"
     right = json.loads(life.read_text())
     for change in (

@@ -20,7 +20,7 @@ def test_the_walk_is_what_was_asked_for(made: Path) -> None:
     assert found.cycle.steps[-1] == STEPS
     assert found.cycle.strip.shape == (len(found.cycle.steps), CHAINS, 1, 8, 8)
     assert found.distance.startswith("fd_digits")
-    assert "no FID" in found.measure
+    assert "not FID" in found.measure
 
 
 def test_a_walk_that_is_there_is_kept(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_a_walk_that_is_there_is_kept(run: Path, monkeypatch: pytest.MonkeyPatch
     assert life.walk(run, steps=STEPS, chains=CHAINS)
 
 
-def test_other_steps_or_newer_weights_are_walked_anew(run: Path) -> None:
+def test_other_steps_or_newer_weights_are_walked_again(run: Path) -> None:
     assert life.walk(run, steps=3, chains=CHAINS)
     found = life.read(run)
     assert found is not None

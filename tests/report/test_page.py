@@ -159,7 +159,7 @@ def test_report_writes_one_file_and_says_where(run: Path, tmp_path: Path, capsys
     made = shutil.copytree(other, tmp_path / "tiny")
     works("report", other, made, "--out", tmp_path / "both.html")
     page = (tmp_path / "both.html").read_text()
-    assert f"<h1>{other}, {made}</h1>" in page  # of one name, told apart by their paths
+    assert f"<h1>{other}, {made}</h1>" in page  # equal names are distinguished by their paths
 
 
 def test_mistakes_are_said_before_a_walk(run: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -118,7 +118,7 @@ def test_nothing_can_be_changed(server: PageServer, run: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8750", "127.0.0.1.evil.example", "", "[::1", "a b"])
-def test_a_strangers_name_that_points_here_reaches_nothing(server: PageServer, host: str) -> None:
+def test_a_foreign_host_name_that_points_here_is_refused(server: PageServer, host: str) -> None:
     assert ask(server, "/", Host=host)[0] == 403
     status, _ = tried(server, Host=host, Origin=f"http://{host}")
     assert status == 403
@@ -176,7 +176,7 @@ def test_an_image_is_tried_and_nothing_of_it_is_written(server: PageServer, run:
     assert sorted(run.rglob("*")) == before
 
 
-def test_one_image_at_a_time_and_it_can_be_cancelled(server: PageServer, trials: Trials) -> None:
+def test_one_image_at_a_time_and_it_can_be_canceled(server: PageServer, trials: Trials) -> None:
     gate = threading.Event()
 
     def held(x: torch.Tensor) -> torch.Tensor:
@@ -191,7 +191,7 @@ def test_one_image_at_a_time_and_it_can_be_cancelled(server: PageServer, trials:
     gate.set()
     assert trials._trial is not None
     trials._trial.thread.join(30)
-    assert ask(server, f"/{found['address']}")[1]["said"] == "Cancelled."
+    assert ask(server, f"/{found['address']}")[1]["message"] == "Canceled."
     assert ask(server, "/trial/0000")[0] == 404
 
 
@@ -210,7 +210,7 @@ def test_without_a_classifier_nothing_can_be_tried(run: Path) -> None:
         ("&".join("abcdefghijklmnopqrstuvwxyz"), "the query has too many fields"),
     ],
 )
-def test_senseless_wishes_get_a_line(server: PageServer, query: str, said: str) -> None:
+def test_invalid_settings_get_a_line(server: PageServer, query: str, said: str) -> None:
     assert tried(server, query) == (400, {"error": said})
 
 

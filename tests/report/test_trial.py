@@ -50,10 +50,10 @@ def test_a_trial_ends_with_all_three_images_and_what_was_seen_in_them() -> None:
     assert not state["failed"]
     assert state["done"] == 1
     # 8/255 of the range is 0.063 of [-1, 1]: enough to turn 0.02, which the bowl brings back to 0.5.
-    assert [it["name"] for it in state["natural"]["said"]] == ["bright", "bright"]
-    assert [(it["name"], it["right"]) for it in state["attacked"]["said"]] == [("dark", False)]
-    assert [(it["name"], it["right"]) for it in state["purified"]["said"]] == [("bright", True)]
-    assert state["said"] == (
+    assert [it["name"] for it in state["natural"]["predictions"]] == ["bright", "bright"]
+    assert [(it["name"], it["right"]) for it in state["attacked"]["predictions"]] == [("dark", False)]
+    assert [(it["name"], it["right"]) for it in state["purified"]["predictions"]] == [("bright", True)]
+    assert state["message"] == (
         "Finished. After the attack the classifier alone is fooled: it sees dark, not bright; the defense sees bright."
     )
     assert [frame["step"] for frame in state["frames"]][-1] == WISH.langevin
@@ -63,11 +63,11 @@ def test_a_trial_ends_with_all_three_images_and_what_was_seen_in_them() -> None:
 def test_without_a_radius_the_image_is_only_purified() -> None:
     state = finished(Trial(defense(), torch.full((1, 4, 4), -0.9), TrialSettings(0, 3, 20, "bpda")))
     assert state["attacked"]["image"] == state["natural"]["image"]
-    assert state["natural"]["said"][0]["name"] == "dark"
-    assert "still sees" in state["said"] or "is fooled" in state["said"]
+    assert state["natural"]["predictions"][0]["name"] == "dark"
+    assert "still sees" in state["message"] or "is fooled" in state["message"]
 
 
-def test_a_trial_can_be_cancelled_in_the_middle_of_a_walk() -> None:
+def test_a_trial_can_be_canceled_in_the_middle_of_a_walk() -> None:
     def slow(x: Tensor) -> Tensor:
         time.sleep(0.002)
         return bowl(x)
@@ -76,13 +76,13 @@ def test_a_trial_can_be_cancelled_in_the_middle_of_a_walk() -> None:
     assert not it.over
     it.cancel()
     state = finished(it)
-    assert state["said"] == "Cancelled."
+    assert state["message"] == "Canceled."
     assert state["purified"] is None
 
 
-def test_a_trial_that_nobody_looks_at_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_nobody_watches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "ABANDONED", -1.0)
-    assert finished(Trial(defense(), torch.zeros(1, 4, 4), WISH))["said"] == "Cancelled."
+    assert finished(Trial(defense(), torch.zeros(1, 4, 4), WISH))["message"] == "Canceled."
 
 
 def _explodes(x: Tensor) -> Tensor:
@@ -96,13 +96,13 @@ def test_a_trial_that_fails_says_so_in_a_line_and_is_over(error: Exception) -> N
 
     state = finished(Trial(defense(energy=broken), torch.zeros(1, 4, 4), WISH))
     assert state["failed"]
-    assert state["said"] == "The trial failed: broken net"
+    assert state["message"] == "The trial failed: broken net"
 
 
 def test_a_diverging_energy_is_said() -> None:
     state = finished(Trial(defense(energy=_explodes), torch.zeros(1, 4, 4), WISH))
     assert state["failed"]
-    assert "finite" in state["said"]
+    assert "finite" in state["message"]
 
 
 def test_the_final_word_is_the_defended_classifiers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
     return stream.getvalue()
 
 
-def test_a_wish_is_what_was_asked_for() -> None:
+def test_settings_of_a_trial_are_parsed() -> None:
     assert TrialSettings.parse(RIGHT) == TrialSettings(radius=8, steps=20, langevin=100, attacker="bpda")
     assert TrialSettings.parse(RIGHT | {"radius": "0"}).radius == 0  # no attack: only purified
 
@@ -37,7 +37,7 @@ def test_a_wish_is_what_was_asked_for() -> None:
         ({"attacker": "full"}, "attacker must be one of transfer, bpda"),
     ],
 )
-def test_wishes_out_of_bounds_are_refused(change: dict[str, str], said: str) -> None:
+def test_settings_out_of_range_are_refused(change: dict[str, str], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         TrialSettings.parse(RIGHT | change)
 

@@ -1,4 +1,4 @@
-"""Every file of a run, damaged in every way: a command says so in one line, or goes on to the same bits."""
+"""Every file of a run, damaged in every way: a command says so in one line, or continues to the same bits."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""An attack on one model at given images: checked when it is made, resumable while it runs."""
+"""An attack on one model at given images. It is validated on creation and can be resumed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -128,7 +128,7 @@ class Attack:
         validation.attack(robust, x, y, ids, config)
         self._x, self._y, self._ids, self._folder = x, y.long(), ids, folder
         if folder is not None:
-            validation.lasting(config.loss, robust.gradient)
+            validation.require_lasting_names(config.loss, robust.gradient)
         before = held(folder)
         if config.group is None:  # a resumed attack keeps its groups, even if the batch is different now
             default = max(1, 3 * robust.purifier.batch // (config.replicas or robust.replicas))
@@ -137,7 +137,7 @@ class Attack:
         self.settings = config.settings() | _described(robust) | validation.fingerprints(robust, x, self._y, ids)
         if evaluated_on is not None:
             self.settings[EVALUATED_ON] = dict(evaluated_on)
-        note = validation.notes(robust, x)  # earlier versions saved none, or in other words: a folder keeps its own
+        note = validation.notes(robust, x)  # a folder keeps its own note: earlier versions saved none, or other words
         self.settings |= {name: before[name] for name in note if name in before} if before else note
         if before and robust.gradient.known_noise:
             self.settings["verify"] = before.get("verify")  # the first versions saved a number that was never used
@@ -162,7 +162,7 @@ class Attack:
         return record
 
     def _attack_all(self, storage: Storage, watch: Watcher, ranks: Ranks) -> Tally:
-        """Returns the tally of all images, those of other ranks included."""
+        """Returns the tally of all images, including those of other ranks."""
         evaluation, group = self._evaluation, self.settings["group"]
         rows_of_groups = list(enumerate(torch.split(torch.arange(len(self._x)), group)))
         mine = rows_of_groups[ranks.part(-(-len(self._x) // group))]
@@ -173,7 +173,7 @@ class Attack:
         return Tally.gathered(tallies, ranks)
 
     def _attack_group(self, index: int, rows: Tensor, storage: Storage, meter: Meter) -> Tally:
-        """Runs all stages of a group, or those that are left where it was saved."""
+        """Runs all stages of a group, or the remaining ones if the group was saved."""
         evaluation, images = self._evaluation, self._x[rows]
         labels, ids = self._y[rows].cpu(), torch.tensor(self._ids)[rows]
         config = evaluation.config

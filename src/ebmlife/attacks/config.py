@@ -1,4 +1,4 @@
-"""The configuration of an attack: what is validated once, and what a record is saved with."""
+"""The configuration of an attack. It is validated once, and saved with the record."""
 
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
@@ -76,7 +76,7 @@ class AttackConfig:
             config = replace(config, replicas=1)  # without Langevin steps all replicas are equal
         if not robust.purifier.steps or robust.gradient.known_noise:
             assert config.replicas is not None
-            config = replace(config, verify=config.replicas)  # there is no second draw
+            config = replace(config, verify=config.replicas)  # with known noise, a second draw would be the same
         return config
 
     def settings(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ebmlife.errors import BadInput, nearest
+from ebmlife.errors import BadInput, by_name
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _FLAT = -40.0  # gradients of size e^-40 pass a classifier in float32; those of size e^-103 would become 0
@@ -72,8 +72,4 @@ def name(loss: str | Loss) -> str:
 
 def find(loss: str | Loss) -> Loss:
     """Returns the loss of that name, or the function itself."""
-    if not isinstance(loss, str):
-        return loss
-    if loss not in LOSSES:
-        raise BadInput(f"unknown loss {loss!r}{nearest(loss, LOSSES)}")
-    return LOSSES[loss]
+    return by_name(LOSSES, loss, "loss") if isinstance(loss, str) else loss

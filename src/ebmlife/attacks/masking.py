@@ -117,15 +117,15 @@ def check_masking(
         return attack.run(save_every=save_every, watch=watch, ranks=ranks).verified
 
     plain = run("plain", at=attacked)
-    unaware = Fixed(Transfer()) if robust.gradient.known_noise else Transfer()
+    transfer = Fixed(Transfer()) if robust.gradient.known_noise else Transfer()
     # With another seed: with the same one, more steps would only continue the plain attack, and could not fail.
     longer = run("steps", steps=2 * config.steps, seed=config.seed + 1)
     more = run("replicas", replicas=2 * replicas, verify=max(config.verify, 2 * replicas))
     return [
         *_radii(plain, config.threat, tuple(x.shape[1:]), run),
-        _no_help("more steps", plain, f"{2 * config.steps} steps", longer),
-        _no_help("more replicas", plain, f"{2 * replicas} replicas", more),
-        _transfer(plain, run(unaware.name, robust.with_gradient(unaware))),
+        _stronger_attack("more steps", plain, f"{2 * config.steps} steps", longer),
+        _stronger_attack("more replicas", plain, f"{2 * replicas} replicas", more),
+        _transfer(plain, run(transfer.name, robust.with_gradient(transfer))),
         *(_norms(robust, x[:8], y[:8], mode, seed=config.seed) for mode in (Full(), Smooth())),
     ]
 
@@ -146,7 +146,7 @@ def _radii(plain: Share, threat: Threat, shape: tuple[int, ...], run: Callable[.
     ]
 
 
-def _no_help(what: str, plain: Share, stronger: str, share: Share) -> Check:
+def _stronger_attack(what: str, plain: Share, stronger: str, share: Share) -> Check:
     return Check(f"{what} never help the defender", share.low <= plain.high, f"{plain}, with {stronger} {share}")
 
 
@@ -165,9 +165,9 @@ def _norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full, *, seed
     if lost:
         return Check(name, False, f"the classifier's own gradient is 0 for {lost} of {len(x)} images")
     ratio = (norms[-1] / norms[0]).median().item()
-    way = " -> ".join(f"{value:.3g}" for value in norms.median(1).values[:: max(1, len(norms) // 4)].tolist())
+    medians = " -> ".join(f"{value:.3g}" for value in norms.median(1).values[:: max(1, len(norms) // 4)].tolist())
     steady = 1 / _STEADY < ratio < _STEADY
-    return Check(name, steady, f"|v| is {ratio:.3g} times that at the chain's end (medians {way})")
+    return Check(name, steady, f"|v| is {ratio:.3g} times that at the chain's end (medians {medians})")
 
 
 def gradient_norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full, *, seed: int = 0) -> Tensor:
@@ -186,7 +186,7 @@ def gradient_norms(robust: DefendedClassifier, x: Tensor, y: Tensor, mode: Full,
     purifier = robust.purifier
     norms = []
     for part in purifier.parts([derive_seed(seed, f"{i}/norms") for i in range(len(x))], replicas=1):
-        rows = [lane.image for lane in part]
+        rows = [group.image for group in part]
         walked = purifier.walk(x[rows], purifier.noise(part, x.device))
         v = _loss_gradient(robust, walked, y[rows].long())
         passage = robust.passage(x[rows], walked, part)

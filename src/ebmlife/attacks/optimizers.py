@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ebmlife.attacks.threat import Threat
-from ebmlife.errors import BadInput, nearest
+from ebmlife.errors import by_name
 
 
 @dataclass(frozen=True)
 class Ascent:
-    """What an attack step has learned about the adversaries X_j of n images."""
+    """The loss and its gradient at the adversaries X_j of n images."""
 
     step: int  # j
     loss: Tensor  # (n,): what the attack maximizes, of the averaged logits
@@ -62,7 +62,5 @@ OPTIMIZERS: dict[str, Callable[[Threat, float], Optimizer]] = {"pgd": PGD}
 
 
 def find(method: str) -> Callable[[Threat, float], Optimizer]:
-    """Returns what makes the optimizer of that name."""
-    if method not in OPTIMIZERS:
-        raise BadInput(f"unknown attack method {method!r}{nearest(str(method), OPTIMIZERS)}")
-    return OPTIMIZERS[method]
+    """Returns the constructor of the optimizer with that name."""
+    return by_name(OPTIMIZERS, method, "attack method")

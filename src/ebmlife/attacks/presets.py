@@ -6,7 +6,7 @@ They do not set the Langevin step size: it belongs to the energy and comes from 
 from dataclasses import dataclass
 
 from ebmlife.attacks.threat import Threat
-from ebmlife.errors import BadInput, nearest
+from ebmlife.errors import by_name
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,4 @@ def preset(name: str) -> Preset:
     Raises:
         BadInput: There is no preset of that name.
     """
-    if name not in PRESETS:
-        raise BadInput(f"unknown preset {name!r}{nearest(name, PRESETS)}")
-    return PRESETS[name]
+    return by_name(PRESETS, name, "preset")

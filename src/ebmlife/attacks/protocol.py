@@ -23,7 +23,7 @@ from ebmlife.sampling.rng import derive_seed, generator
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The stages through which each group of images passes; `config` is that `for_defense` of this model."""
+    """The stages of an attack on a group of images. `config` comes from `AttackConfig.for_defense`."""
 
     robust: DefendedClassifier
     config: AttackConfig
@@ -59,27 +59,27 @@ class Evaluation:
         return self.robust.gradient.walks if self._optimizer.needs_gradient else 0
 
     def advance(self, tally: Tally, origin: Tensor, stage: int) -> None:
-        """Runs one stage for the natural images `origin`, and writes what it finds into the tally."""
+        """Runs one stage for the natural images `origin`, and writes the predictions into the tally."""
         step = stage - 1
         if stage == 0:
             self._begin(tally, origin)
         elif stage >= self.first_final:
             self._final_evaluation(tally, origin.device, stage - self.first_final)
-        elif len(tally.standing()):
+        elif len(tally.unbroken()):
             self._attack_step(tally, origin, step)
 
     def _begin(self, tally: Tally, origin: Tensor) -> None:
         """Predicts the natural images, and starts the attack on those that are classified correctly."""
         tally.natural = self._classify(tally, origin, tally.ids, "natural").argmax(1)
-        for row in tally.standing().tolist():
+        for row in tally.unbroken().tolist():
             rng = generator(self.config.seed, f"{tally.ids[row]}/start", device=origin.device)
             tally.adversaries[row] = self._optimizer.start(origin[row], rng=rng).cpu()
 
     def _attack_step(self, tally: Tally, origin: Tensor, step: int) -> None:
         """Predicts X_j, verifies the predictions that are wrong, and moves from X_j to X_(j+1)."""
-        rows = tally.standing()
+        rows = tally.unbroken()
         x, last = tally.adversaries[rows].to(origin.device), step == self.config.steps
-        predicted, ascent = self._evaluate_batch(tally, x, rows, step, climb=not last)
+        predicted, ascent = self._evaluate_batch(tally, x, rows, step, ascend=not last)
         tally.attacked[rows, step] = predicted
         self._verify(tally, x, rows, predicted != tally.labels[rows], step)
         if ascent is not None:
@@ -109,31 +109,31 @@ class Evaluation:
         return _finite(logits, f"logits of the evaluation '{purpose}'").cpu()
 
     def _evaluate_batch(
-        self, tally: Tally, x: Tensor, rows: Tensor, step: int, *, climb: bool
+        self, tally: Tally, x: Tensor, rows: Tensor, step: int, *, ascend: bool
     ) -> tuple[Tensor, Ascent | None]:
-        """Returns the predictions (n,) with the attack's replicas and, if `climb`, the loss and its gradient."""
+        """Returns the predictions (n,) with the attack's replicas and, if `ascend`, the loss and its gradient."""
         at_once = max(1, self.robust.purifier.batch // self.replicas)  # a gradient keeps the walked images in memory
         found = [
-            self._ascent(x[part], tally.labels[rows[part]], tally.ids[rows[part]], step, climb=climb)
+            self._ascent(x[part], tally.labels[rows[part]], tally.ids[rows[part]], step, ascend=ascend)
             for part in torch.split(torch.arange(len(x)), at_once)
         ]
-        chains = len(x) * self.replicas * (1 + self._walks_back * climb)
+        chains = len(x) * self.replicas * (1 + self._walks_back * ascend)
         tally.image_steps += chains * self.robust.purifier.steps
-        tally.gradients += len(x) * (climb and self._optimizer.needs_gradient)
+        tally.gradients += len(x) * (ascend and self._optimizer.needs_gradient)
         ascents = [ascent for _, ascent in found if ascent is not None]
         return torch.cat([predicted for predicted, _ in found]), _joined(ascents) if ascents else None
 
-    def _ascent(self, x: Tensor, y: Tensor, ids: Tensor, step: int, *, climb: bool) -> tuple[Tensor, Ascent | None]:
+    def _ascent(self, x: Tensor, y: Tensor, ids: Tensor, step: int, *, ascend: bool) -> tuple[Tensor, Ascent | None]:
         robust, seeds = self.robust, self._seeds(ids, f"attack {step}")
-        needs_gradient = climb and self._optimizer.needs_gradient
-        unaware = isinstance(attacked_through(robust.gradient), Transfer)
+        needs_gradient = ascend and self._optimizer.needs_gradient
+        ignores_defense = isinstance(attacked_through(robust.gradient), Transfer)
         leaf = x.clone().requires_grad_(needs_gradient)
-        logits = robust(leaf.detach() if unaware else leaf, replicas=self.replicas, seeds=seeds)
+        logits = robust(leaf.detach() if ignores_defense else leaf, replicas=self.replicas, seeds=seeds)
         predicted = _finite(logits.detach(), f"logits at attack step {step}").argmax(1).cpu()
-        if not climb:
+        if not ascend:
             return predicted, None
         with frozen(robust.classifier, walking=False):
-            attacked = robust.classifier(leaf) if unaware else logits
+            attacked = robust.classifier(leaf) if ignores_defense else logits
             loss = losses.find(self.config.loss)(attacked, y.to(x.device))
             if not needs_gradient:
                 return predicted, Ascent(step, loss.detach(), None)
@@ -142,7 +142,7 @@ class Evaluation:
         return predicted, Ascent(step, loss.detach(), gradient)
 
     def _seeds(self, ids: Tensor, purpose: str) -> list[int]:
-        """Returns a seed for each image, named by the image and by what it is drawn for."""
+        """Returns a seed for each image, derived from its id and the purpose of the draw."""
         if self.robust.purifier.seed is not None:  # this defense always draws the same noise
             return [self.robust.purifier.seed] * len(ids)
         name = "known" if self.robust.gradient.known_noise else purpose

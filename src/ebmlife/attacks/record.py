@@ -17,11 +17,11 @@ from ebmlife.errors import BadInput
 from ebmlife.plots import charts
 from ebmlife.storage import checkpoint, contents, regular
 from ebmlife.storage.atomic import atomic_write
-from ebmlife.storage.workspace import differences
+from ebmlife.storage.settings import differences
 
 _COMPARED = ("images", "threat", "radius")
 _COMPARED_OF_DEFENSES = ("model", "langevin_step_size", "langevin_clip", "average")
-EVALUATED_ON = "evaluated_on"  # describes the images, which `images` is the fingerprint of
+EVALUATED_ON = "evaluated_on"  # describes the images whose fingerprint is in `images`
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What an attack has found so far: the predictions of each image, accuracies with their intervals, and progress."""
+"""The state of an attack: the predictions of each image, accuracies with their intervals, and progress."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ class Tally:
     broken_at: Tensor  # (n,): the first step at which a wrong prediction was verified
     final: Tensor  # (n, evaluations): predicted for the last adversary by further draws of the larger size
     logits: Tensor  # (n, classes): summed over those draws
-    adversaries: Tensor  # (n, C, H, W): what broke the image, or the last one; the natural image if it is misclassified
+    adversaries: Tensor  # (n, C, H, W): the one that broke the image, or the last one
     gradients: int = 0  # gradients of single images, each averaged over replicas
     image_steps: int = 0  # Langevin steps of single chains, including those of gradients
 
@@ -126,24 +126,24 @@ class Tally:
     def state_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def standing(self) -> Tensor:
+    def unbroken(self) -> Tensor:
         """Returns the rows of the images that are classified correctly and are not broken yet."""
         return ((self.natural == self.labels) & (self.broken_at == NONE)).nonzero().squeeze(1)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an attack is.
+    """The progress of an attack.
 
     Attributes:
         done: The finished fraction of the work, from 0 to 1.
-        standing: The share of the images that are not broken, among those whose attack has begun.
+        unbroken: The share of the images that are not broken, among those whose attack has begun.
         seconds_left: The estimated time that is left.
         tally: The images that are being attacked.
     """
 
     done: float
-    standing: Share
+    unbroken: Share
     seconds_left: float
     tally: Tally
 
@@ -152,37 +152,37 @@ Watcher = Callable[[Progress], None]
 
 
 class Meter:
-    """Measures progress in chains that this process walks; those that a broken image does not need count as done."""
+    """Measures progress in chains that this process walks; chains that a broken image does not need count as done."""
 
     def __init__(self, images: int, *, walks: Sequence[int], first_final: int, watch: Watcher) -> None:
         self._until = [0, *accumulate(walks)]  # chains of one image, before each stage and after the last
         self._first_final = first_final  # the first stage that includes broken images again
         self._total, self._watch = images * self._until[-1], watch
-        self._done, self._begun, self._standing = 0, 0, 0  # in the finished groups
+        self._done, self._begun, self._unbroken = 0, 0, 0  # in the finished groups
         self._then, self._before = time.monotonic(), 0
 
     def enter(self, tally: Tally, stage: int) -> None:
-        """Begins a group, or resumes it: what an earlier process did is left out of the estimated time."""
+        """Begins or resumes a group. The work of an earlier process does not count for the estimated time."""
         self._before += self._walks(tally, stage)
 
     def show(self, tally: Tally, stage: int) -> None:
         done = self._done + self._walks(tally, stage)
         made, elapsed = done - self._before, time.monotonic() - self._then
         left = elapsed * (self._total - done) / made if made > 0 else float("inf")
-        standing = Share(self._standing + len(tally.standing()), self._begun + len(tally.labels))
-        self._watch(Progress(done / self._total, standing, left, tally))
+        unbroken = Share(self._unbroken + len(tally.unbroken()), self._begun + len(tally.labels))
+        self._watch(Progress(done / self._total, unbroken, left, tally))
 
     def leave(self, tally: Tally) -> None:
         self._done += len(tally.labels) * self._until[-1]
         self._begun += len(tally.labels)
-        self._standing += len(tally.standing())
+        self._unbroken += len(tally.unbroken())
 
     def _walks(self, tally: Tally, stage: int) -> int:
         if stage == 0:
             return 0
-        standing = len(tally.standing())
-        broken = len(tally.labels) - standing
-        return standing * self._until[stage] + broken * self._until[max(stage, self._first_final)]
+        unbroken = len(tally.unbroken())
+        broken = len(tally.labels) - unbroken
+        return unbroken * self._until[stage] + broken * self._until[max(stage, self._first_final)]
 
 
 def _blank_like(tally: Tally) -> Tally:

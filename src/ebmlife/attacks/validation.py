@@ -1,4 +1,4 @@
-"""Checks that find the mistakes of a caller before the first step of an attack."""
+"""Validates the inputs of an attack before its first step."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import Energy, curvature, frozen, gradient
 from ebmlife.sampling.rng import generator
 
-_ENOUGH = 4  # images: a classifier that fits classifies at least one of so many correctly
+_ENOUGH = 4  # images: a suitable classifier is right about at least one of this many
 
 
 def attack(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence[int], config: AttackConfig) -> None:
@@ -50,7 +50,7 @@ def _loss(loss: str | Loss, classifier: nn.Module, x: Tensor, y: Tensor) -> None
         losses.find(loss)(classifier(x[:1]), y[:1].long().to(x.device))
 
 
-def lasting(loss: str | Loss, mode: Gradient) -> None:
+def require_lasting_names(loss: str | Loss, mode: Gradient) -> None:
     """Raises BadInput unless the loss and the gradient have names that mean the same in every process."""
     if not isinstance(loss, str) and not _importable(loss):
         name = getattr(loss, "__qualname__", type(loss).__name__)
@@ -75,7 +75,7 @@ def images(x: Tensor) -> None:
 
 
 def labels(y: Tensor, images: int, *, classes: int) -> None:
-    """Raises BadInput unless y are as many labels of these classes."""
+    """Raises BadInput unless y are labels of these classes, one for each image."""
     if y.shape != (images,) or y.is_floating_point() or y.dtype == torch.bool:
         raise BadInput(f"{images} images need as many integer labels, got {y.dtype} {tuple(y.shape)}")
     least, most = int(y.long().min()), int(y.long().max())
@@ -102,10 +102,10 @@ def _some_correct(robust: DefendedClassifier, x: Tensor, y: Tensor) -> None:
     at_once = robust.purifier.batch
     for images, labels in zip(torch.split(x, at_once), torch.split(y, at_once), strict=True):
         if (robust.classify(images).argmax(1).cpu() == labels.cpu()).any():
-            return  # usually in the first batch
+            return  # usually after the first batch
     raise BadInput(
         f"the classifier alone is right about none of the {len(x)} images, so there is nothing to attack; the labels "
-        "probably number other classes than the classifier does: give images of its classes, or another classifier"
+        "probably belong to other classes: give images of the classifier's classes, or another classifier"
     )
 
 
@@ -116,7 +116,7 @@ def fingerprints(robust: DefendedClassifier, x: Tensor, y: Tensor, ids: Sequence
 
 
 def notes(robust: DefendedClassifier, x: Tensor) -> dict[str, str]:
-    """Returns the setting `note` where an attack is not what its name suggests; {} elsewhere."""
+    """Returns {"note": ...} if an attack is not what its name suggests, else {}."""
     mode, energy, name = attacked_through(robust.gradient), robust.purifier.energy, robust.gradient.name
     if not isinstance(mode, Smooth) or not robust.purifier.steps:
         return {}
@@ -188,7 +188,7 @@ def _importable(function: object) -> bool:
 
 @contextmanager
 def _explained(line: Callable[[str], str]) -> Iterator[None]:
-    """Turns what a network raises for images of the wrong shape into BadInput, with a line for the reason."""
+    """Turns the errors of a network for images of the wrong shape into BadInput with one line."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:

@@ -20,21 +20,21 @@ _LAYOUT = Layout(
 
 
 def held(folder: Path | str | None) -> dict[str, Any]:
-    """The settings of the attack in a folder; {} if there is none."""
+    """Returns the settings of the attack in a folder, or {} if there is none."""
     settings = {} if folder is None else Workspace(Path(folder), {}, _LAYOUT).saved_settings()
     if type(settings.get("group", 1)) is not int:
-        raise BadInput(f"{folder}/settings.json holds no settings of an attack; {_LAYOUT.remedy}")
+        raise BadInput(f"{folder}/settings.json holds no settings of an attack; {_LAYOUT.advice}")
     return settings
 
 
 def refuse_another(folder: Path | str | None, settings: dict[str, Any]) -> None:
-    """BadInput if the folder holds an attack with different settings. Writes nothing."""
+    """Raises BadInput if the folder holds an attack with different settings. It writes nothing."""
     if folder is not None:
         Workspace(Path(folder), settings, _LAYOUT).check()
 
 
 class Storage:
-    """Saves groups of images between stages, at most every so many seconds. Without a folder nothing is saved."""
+    """Saves groups of images between stages, at most every `every` seconds. Without a folder, nothing is saved."""
 
     def __init__(self, folder: Path | str | None, settings: dict[str, Any], *, every: float) -> None:
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
@@ -43,9 +43,9 @@ class Storage:
 
     @contextmanager
     def opened(self, ranks: Ranks) -> Iterator[Record | None]:
-        """Within, no other process attacks in the folder. Yields the record if the attack is finished already.
+        """Locks the folder within a `with` block. Yields the record if the attack is finished already, else None.
 
-        A finished attack is only read, by any number of processes at once.
+        Any number of processes can read a finished attack at once.
         """
         if self._work is None:
             yield None
@@ -55,10 +55,10 @@ class Storage:
             yield record
             return
         with ranks.on_rank0(self._work.open()):
-            yield _finished(self._work, ranks)  # by another process, before this one had the lock
+            yield _finished(self._work, ranks)  # another process may have finished it before this one had the lock
 
     def part(self, index: int, blank: Tally, *, stages: int) -> tuple[Tally, int]:
-        """A saved group and its next stage; `blank` and 0 where nothing sound is saved.
+        """Returns a saved group and its next stage, or `blank` and 0 if no intact group is saved.
 
         A damaged group is set aside with a warning. Attacking its images again gives the same result.
         """
@@ -83,7 +83,7 @@ class Storage:
 
 
 def _finished(work: Workspace, ranks: Ranks) -> Record | None:
-    """The record, if all ranks see it. Removes the groups that a kill may have left beside it."""
+    """Returns the record if all ranks see it, else None. Removes groups that a killed process left beside it."""
     with ranks.raise_on_all():
         record = Record.load(work.folder) if work.finished() else None
     if ranks.any(record is None):

@@ -112,7 +112,7 @@ def estimate(recipe: EBMRecipe, *, devices: int = 1, trust: Trust = NOTHING) -> 
 
 
 def shape_of(data: Part) -> tuple[int, ...]:
-    """The shape of one item of the data, which are read only if nothing else tells."""
+    """Returns the shape of one item. The data are read only if their description does not include it."""
     declared = build.describe(data).shape
     if declared is not None:
         return declared
@@ -182,4 +182,4 @@ def chain_cost(recipe: EBMRecipe) -> UpdateCost:
 
 
 def _starts_from_generator(recipe: EBMRecipe) -> bool:
-    return build.STARTS.wants(recipe.start, "generator")
+    return build.STARTS.accepts(recipe.start, "generator")

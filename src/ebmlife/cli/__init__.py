@@ -84,8 +84,8 @@ def _run(words: list[str], *, debug: bool) -> int:
             raise
         kind, code = next(value for failure, value in _FAILURES.items() if isinstance(error, failure))
         line = _one_line(error)
-        if ranks.is_first_to_say(kind if isinstance(error, Lost) else line):  # all ranks may fail in the same way
-            streams.say(f"ebmlife: {kind}: {line}")
+        if ranks.first_to_print(kind if isinstance(error, Lost) else line):  # all ranks may fail in the same way
+            streams.print_error(f"ebmlife: {kind}: {line}")
         return code
     except KeyboardInterrupt:
         print("ebmlife: interrupted", file=sys.stderr, flush=True)

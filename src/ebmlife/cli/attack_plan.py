@@ -1,4 +1,4 @@
-"""What the options of `ebmlife attack` and the paper's presets come to."""
+"""Turns the options of `ebmlife attack` and the paper's presets into a plan."""
 
 import argparse
 import re
@@ -31,7 +31,7 @@ class Plan:
 
     config: AttackConfig
     modes: list[Gradient]
-    langevin_steps: list[int | None]  # None: as many as the recipe samples with
+    langevin_steps: list[int | None]  # None: the sampling_steps of the recipe
     images: int | None
 
 

@@ -23,7 +23,8 @@ _SHOWN = 10  # images in images.png
 def earlier_records(out: Path, settings: Mapping[str, dict[str, Any]]) -> dict[str, Record]:
     """Returns the records of earlier commands in the folder.
 
-    BadInput if one of them has another energy, other images, or anything else that makes it incomparable.
+    Raises:
+        BadInput: A record has another energy, other images, or another difference that makes it incomparable.
     """
     current = list(settings.values())[-1]  # of a defense
     found = {place.parent.name: Record.load(place) for place in sorted(out.glob("*/record"))}

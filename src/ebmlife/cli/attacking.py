@@ -33,7 +33,7 @@ def register(command: Command) -> None:
         "--classifier", required=True, metavar="NAME", help=f"The classifier, one of: {classifiers.FORMS}."
     )
     attack.add_argument("--threat", help="Norm and radius, in pixels of [0, 1], such as linf:8/255 or l2:0.5.")
-    attack.add_argument("--preset", help=f"The settings of the paper: {', '.join(attacks.PRESETS)}.")
+    attack.add_argument("--preset", help=f"Use the settings of an attack in the paper: {', '.join(attacks.PRESETS)}.")
     attack.add_argument(
         "--gradient",
         default="bpda",
@@ -65,7 +65,9 @@ def register(command: Command) -> None:
         "--k", type=int, help="Number of Langevin steps of the defense (default: the sampling_steps of the recipe)."
     )
     attack.add_argument(
-        "--sweep-k", metavar="K,K,...", help="Several numbers of Langevin steps, such as 0,50,100, and a plot of them."
+        "--sweep-k",
+        metavar="K,K,...",
+        help="Attack and plot defenses with several numbers of Langevin steps, such as 0,50,100.",
     )
     attack.add_argument("--masking", action="store_true", help="Check whether the gradients are masked.")
     attack.add_argument(
@@ -174,7 +176,7 @@ def _run(name: str, attack: Attack, ranks: Ranks) -> attacks.Record:
 
 
 def _advance(display: ProgressDisplay, progress: attacks.Progress) -> None:
-    display.advance(progress.done, 1.0, f"{progress.standing.right} of {progress.standing.of} images unbroken")
+    display.advance(progress.done, 1.0, f"{progress.unbroken.right} of {progress.unbroken.of} images unbroken")
 
 
 def _check_masking(prepared: _Prepared, ranks: Ranks) -> None:

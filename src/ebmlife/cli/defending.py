@@ -43,7 +43,7 @@ def register(command: Command) -> None:
         help=f"Also write strip.png: the states of the first {_STRIP} images along their chains, a row for each.",
     )
     purify.add_argument("--n", type=int, help=f"Number of images of the data set, without FILES (default: {_IMAGES}).")
-    evaluated.declare(purify, default="test, where the data have one; it takes the place of FILES")
+    evaluated.declare(purify, default="test, where the data have one; replaces FILES")
     add_model_options(purify)
     add_weights_options(purify)
 
@@ -51,7 +51,7 @@ def register(command: Command) -> None:
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="Seed of all random draws (default: %(default)s).")
     parser.add_argument("--update", type=int, help="The checkpoint to load, by its update (default: the newest).")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or another PyTorch device.")
+    parser.add_argument("--device", default="auto", help="Device, such as cpu or cuda (default: %(default)s).")
 
 
 def load_model(options: argparse.Namespace, *, averaged: bool = True) -> Model:
@@ -100,7 +100,7 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
 def _inputs(
     model: Model, options: argparse.Namespace, changes: dict[str, str]
 ) -> tuple[list[str], Tensor, dict[str, Any]]:
-    """Returns the names of the purified images, the images, and what purified.json says about them."""
+    """Returns the names of the purified images, the images, and their description for purified.json."""
     if evaluated.typed(options, changes) == bool(options.files):
         raise BadInput("purify takes image FILES, or images of a data set (--split test, --data.folder FOLDER)")
     if options.files:

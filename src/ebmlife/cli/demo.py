@@ -27,7 +27,7 @@ from ebmlife.storage import checkpoint
 
 SAMPLES = 100
 STEPS = 10_000  # Langevin steps of the long chains: seconds, and enough to see shortrun samples degrade
-LOADED = "digits-longrun"  # from the zoo: its training takes longer than the whole demo
+LOADED = "digits-longrun"  # from the zoo: its training would take longer than the rest of the demo
 
 
 def demo(folder: Path, console: Console) -> Outcome:

@@ -25,15 +25,18 @@ def declare(exam: argparse.ArgumentParser) -> None:
     exam.add_argument(
         "--basins",
         action="store_true",
-        help="after the exam, map the basins of the energy in which the chains ended; see --basin-depth",
+        help="Map the basins of the energy in which the chains end, after the exam; see --basin-depth.",
     )
     exam.add_argument(
-        "--basin-depth", type=float, default=1.0, help="least depth of a basin, in energy (default: %(default)s)"
+        "--basin-depth",
+        type=float,
+        default=1.0,
+        help="Least depth of a basin, in units of energy (default: %(default)s).",
     )
     exam.add_argument(
         "--outliers",
         action="store_true",
-        help="after the exam, measure how well the energy separates data from noise and other images",
+        help="Measure how well the energy separates data from noise and other images, after the exam.",
     )
     exam.add_argument(
         "--others",
@@ -41,12 +44,12 @@ def declare(exam: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FOLDER",
-        help="folders of other images to use as outliers, with --outliers",
+        help="Folders of other images to use as outliers, with --outliers.",
     )
 
 
 def check(exam: Exam, options: argparse.Namespace) -> None:
-    """Raises BadInput before hours are spent."""
+    """Raises BadInput if the options do not fit the exam."""
     subject = exam.subject
     if options.others and not options.outliers:
         raise BadInput("--others names outliers; add --outliers")

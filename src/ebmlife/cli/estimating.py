@@ -45,7 +45,7 @@ def _estimate(options: argparse.Namespace, changes: dict[str, str]) -> int:
     if not 0 < options.link < float("inf"):
         raise BadInput(f"--link takes GB/s above 0, not {options.link}")
     if options.measure and options.rate not in MEASURED:
-        raise BadInput(f"--measure compares with what was measured here: add --rate {' or --rate '.join(MEASURED)}")
+        raise BadInput(f"--measure needs a measured rate: add --rate {' or --rate '.join(MEASURED)}")
     estimates = [estimate(recipe, devices=n, trust=options.trust) for n in counts(options.devices, "--devices")]
     rate, stated = find_rate(options.rate, recipe)
     console = Console()
@@ -84,8 +84,8 @@ def _gigabytes(count: float) -> str:
 
 
 def _measure(recipe: EBMRecipe, rate: str, console: Console, trust: Trust, *, updates: int = 3) -> None:
-    """Times real updates and the rate in turns, in CPU seconds: a machine that slows down, or other programs on it, do
-    not matter. (On a GPU, CPU seconds mean nothing; wall-clock time is used.)"""
+    """Times real updates and the rate in turns, in CPU seconds: a machine that slows down, or that runs other
+    programs, does not distort the ratio. (On a GPU, CPU seconds mean nothing; wall-clock time is used.)"""
     clock = time.perf_counter if build.find_device(recipe.device).type == "cuda" else time.process_time
     expected, measure = estimate(recipe, trust=trust), meter(rate, recipe, clock=clock)
     trainer = build.training(build.self_contained(recipe), trust=trust).trainer

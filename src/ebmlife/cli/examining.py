@@ -25,7 +25,7 @@ _LAYOUT = Layout(
     "exam",
     file="exam.json",
     result="life-cycle.json",
-    remedy="choose another --out",
+    advice="choose another --out",
     described=("evaluated_on",),
     missing_agrees=True,
 )
@@ -36,52 +36,52 @@ def register(command: Command) -> None:
     exam = command("exam", _exam, about, fields="data", shared=True)
     exam.add_argument(
         "target",
-        help="a run's folder, zoo:NAME, hf:user/model, or package.module:function that returns an energy and its start",
+        help="A run's folder, zoo:NAME, hf:user/model, or a function package.module:function that returns an energy.",
     )
     exam.add_argument(
-        "--steps", type=int, default=ExamConfig.steps, help="number of Langevin steps (default: %(default)s)"
+        "--steps", type=int, default=ExamConfig.steps, help="Number of Langevin steps (default: %(default)s)."
     )
-    exam.add_argument("--chains", type=int, help=f"number of chains, for runs only (default: {CHAINS})")
-    exam.add_argument("--step-size", type=float, help=f"Langevin step size (default: the recipe's, or {STEP_SIZE})")
+    exam.add_argument("--chains", type=int, help=f"Number of chains, for runs only (default: {CHAINS}).")
+    exam.add_argument("--step-size", type=float, help=f"Langevin step size (default: the recipe's, or {STEP_SIZE}).")
     exam.add_argument(
         "--start",
         choices=STARTS,
-        help="where chains start, for runs only (default: the generator if the run has one, else data)",
+        help="Where chains start, for runs only (default: the generator if the run has one, else data).",
     )
     exam.add_argument(
         "--out",
         type=Path,
-        help="folder of the results (default: exam in the run's folder); the same command resumes there",
+        help="Folder of the results (default: exam in the run's folder). The same command resumes a stopped exam.",
     )
     exam.add_argument(
-        "--seed", type=int, default=ExamConfig.seed, help="seed of all random streams (default: %(default)s)"
+        "--seed", type=int, default=ExamConfig.seed, help="Seed of all random streams (default: %(default)s)."
     )
     exam.add_argument(
-        "--batch", type=int, default=ExamConfig.batch, help="number of chains that run together (default: %(default)s)"
+        "--batch", type=int, default=ExamConfig.batch, help="Number of chains that run together (default: %(default)s)."
     )
     exam.add_argument(
         "--evaluation-temperature",
         type=float,
         default=ExamConfig.evaluation_temperature,
-        help="divisor of the learned and prior energy, not of the Gaussian term; the paper's authors use 1.005 or 1.01",
+        help="Divisor of the learned and prior energy, not of the Gaussian term (the authors use 1.005 or 1.01).",
     )
-    exam.add_argument("--update", type=int, help="update of the checkpoint to examine (default: the newest)")
+    exam.add_argument("--update", type=int, help="Update of the checkpoint to examine (default: the newest).")
     add_weights_options(exam)
-    exam.add_argument("--device", default="auto", help="device of the model (default: %(default)s)")
+    exam.add_argument("--device", default="auto", help="Device of the model (default: %(default)s).")
     exam.add_argument(
         "--features",
         choices=tuple(FEATURE_SETS),
-        help="features in which distances are measured (default: digits or fid for runs, moments for functions)",
+        help="Features in which distances are measured (default: digits or fid for runs, moments for functions).",
     )
     exam.add_argument(
         "--classifier",
-        help="classifier whose classes are followed, by any name that attack takes, or none "
-        "(default: the classifier of digits for runs on digits)",
+        help="Classifier whose classes are followed, named as for `ebmlife attack`, or none "
+        "(default: the classifier of digits for runs on digits).",
     )
     exam.add_argument(
         "--conditional",
         action="store_true",
-        help="condition each chain on a noisier image of its start, as in training (recovery likelihood only)",
+        help="Condition each chain on a noisier image of its start, as in training (recovery likelihood only).",
     )
     images.declare(exam, default="what the model was trained on")
     energies.declare(exam)
@@ -92,9 +92,9 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
     with ranks.raise_on_all(), ranks.rank0_first():
         exam = _prepare(options, changes)
         energies.check(exam, options)
-        asked, out = exam.settings, cast(Path, exam.folder)
+        requested, out = exam.settings, cast(Path, exam.folder)
         can_be_made(out)
-        work = Workspace(out, asked | exam.about, _LAYOUT)
+        work = Workspace(out, requested | exam.about, _LAYOUT)
         finished = _finished(work)
     if not ranks.any(not finished):
         cycle = record.load(out)
@@ -107,7 +107,7 @@ def _exam(options: argparse.Namespace, changes: dict[str, str]) -> int:
         ):
             cycle = exam.run(
                 progress=lambda walked: display.advance(walked.step, walked.steps),
-                stopping=lambda: stop.wanted,
+                stopping=lambda: stop.requested,
                 ranks=ranks,
             )
         if not cycle.complete:
@@ -164,7 +164,7 @@ def _note_idle_ranks(chains: int, batch: int, ranks: Ranks) -> None:
 
 
 def _finished(work: Workspace) -> bool:
-    """Whether the folder holds the result of this exam; BadInput if it holds something else."""
+    """Whether the folder holds the result of this exam. Raises BadInput if it holds something else."""
     if (work.folder / "recipe.json").exists():
         raise BadInput(f"{work.folder} is the folder of a run; choose another --out, such as {work.folder / 'exam'}")
     return work.finished()

@@ -46,7 +46,7 @@ def refuse_training_images(images: Images, n: int, options: argparse.Namespace) 
     """Raises BadInput if some of n images are training images and --on-training-data is not given.
 
     Returns:
-        A note if some of them are, or may be, training images.
+        A note if some of them are, or may be, training images, else None.
     """
     repeated = images.repeated(images.spread(n))
     if repeated and not options.on_training_data:

@@ -41,11 +41,11 @@ def register(command: Command) -> None:
         help="TensorFlow checkpoints, .safetensors or .pth files.",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, help="Folder of the new run; of a classifier, a .safetensors file."
+        "--out", type=Path, required=True, help="Folder of the new run, or a .safetensors file for a classifier."
     )
     parser.add_argument("--recipe", help="Recipe with the temperature, step size and data of these weights.")
     parser.add_argument("--prior", help="File with the fixed prior energy of a longrun model.")
-    parser.add_argument("--net", help="Kind of the network, such as ebm-sngan32 (default: found by its tensors).")
+    parser.add_argument("--net", help="Kind of network, such as ebm-sngan32 (default: detected from its tensors).")
 
 
 def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
@@ -54,7 +54,7 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
         return _classifier(found[0].net, found, options.out)
     energy, generator = _one(found, "ebm-"), _one(found, "gen-")
     chosen = energy or generator
-    assert chosen is not None  # there is at least one file, and it is one of the two
+    assert chosen is not None  # there is at least one file, and each is one of the two
     name = options.recipe or _RECIPES.get(chosen.kind)
     if name is None:
         raise BadInput(f"no recipe of the paper has a network {chosen.kind}; name a recipe for it with --recipe")
@@ -67,13 +67,13 @@ def _import(options: argparse.Namespace, changes: dict[str, str]) -> int:
             build.fit_weights(target, source.net.state_dict(), source.kind)
     origin = ", ".join(map(str, (*options.files, *([options.prior] if prior else []))))
     write_weights(options.out, recipe, net, generator_net, prior, shape=shape, origin=origin)
-    print(f"{', '.join(one.kind for one in found)} -> {shown(options.out)}, with the numbers of {name}")
+    print(f"{', '.join(one.kind for one in found)} -> {shown(options.out)}, with the settings of {name}")
     return 0
 
 
 def _classifier(net: AuthorsWideResNet, found: list[Imported], out: Path) -> int:
     if len(found) > 1:
-        raise BadInput("a classifier is imported alone; run the command without the other files")
+        raise BadInput("a classifier cannot be imported with other networks; run the command with its file only")
     if out.suffix != ".safetensors":
         raise BadInput(f"a classifier is written to a file; use --out {out.name}.safetensors")
     write_authors_wrn(out, net, found[0].options)
@@ -89,7 +89,10 @@ def _one(found: list[Imported], sort: str) -> Imported | None:
 
 
 def _fitted(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> EBMRecipe:
-    """The recipe with these networks. Without a generator, chains start from data; without an energy, they stay."""
+    """Returns the recipe with these networks.
+
+    Without a generator, chains start from data. Without an energy, they do not move.
+    """
     changes: dict[str, object] = {"net": part("flat"), "sampling_steps": 0}
     if energy is not None:
         changes = {"net": _part(energy, build.NETS)}
@@ -105,8 +108,8 @@ def _with_prior(recipe: EBMRecipe, file: str | None) -> tuple[EBMRecipe, FixedPr
     if recipe.net.kind == "flat":
         return recipe.model_copy(update={"prior": None}), None
     if (file is None) != (recipe.prior is None):
-        remedy = "run it without --prior" if recipe.prior is None else "give its file with --prior"
-        raise BadInput(f"{recipe.name} has {'no' if recipe.prior is None else 'a'} prior energy; {remedy}")
+        advice = "run it without --prior" if recipe.prior is None else "give its file with --prior"
+        raise BadInput(f"{recipe.name} has {'no' if recipe.prior is None else 'a'} prior energy; {advice}")
     if file is None:
         return recipe, None
     found = load(file)
@@ -117,12 +120,12 @@ def _with_prior(recipe: EBMRecipe, file: str | None) -> tuple[EBMRecipe, FixedPr
 
 
 def _part(imported: Imported, table: Registry) -> Part:
-    kind = next(name for name, maker in table.makers.items() if maker is imported.network)
+    kind = next(name for name, constructor in table.constructors.items() if constructor is imported.network)
     return part(kind, **{name: value for name, value in imported.options.items() if name not in table.provided})
 
 
 def _shape(recipe: EBMRecipe, energy: Imported | None, generator: Imported | None) -> tuple[int, ...]:
-    """The shape of the energy's images, else of the recipe's data, to which a generator's images may be resized."""
+    """Returns the shape of the energy's images, or that of the recipe's data if there is no energy."""
     expected = recipe.data.options.get("size")
     one = energy or generator
     assert one is not None

@@ -1,4 +1,4 @@
-"""Limits of options, checked before any work, and errors of missing memory as one line."""
+"""Limits of options, and errors for missing memory. Options are checked before any work."""
 
 import argparse
 import math
@@ -50,7 +50,7 @@ def quiet_decoders() -> None:
 
 @contextmanager
 def memory() -> Iterator[None]:
-    """Turns errors of missing memory and of too deep nesting into BadInput within a `with` block."""
+    """Turns errors from missing memory or deep nesting into BadInput, within a `with` block."""
     try:
         yield
     except RecursionError as error:

@@ -84,7 +84,7 @@ def add_weights_options(parser: argparse.ArgumentParser, *, also: str = "") -> N
 
 
 def raw_weights(options: argparse.Namespace) -> bool:
-    """Whether raw weights were asked for."""
+    """Whether the options choose raw weights."""
     return bool(options.raw or options.as_authors)
 
 
@@ -103,11 +103,11 @@ def trusted(options: argparse.Namespace, changes: dict[str, str]) -> Trust:
 
 
 def counts(text: str, option: str = "--steps") -> list[int]:
-    """Parses whole numbers with commas between them."""
+    """Parses integers that are separated by commas."""
     try:
         numbers = [int(word) for word in text.split(",")]
     except ValueError as error:
-        raise BadInput(f"{option} takes whole numbers with commas between them, not {text!r}") from error
+        raise BadInput(f"{option} takes whole numbers separated by commas, not {text!r}") from error
     if max(map(abs, numbers)) > LARGEST:
         raise BadInput(f"{option} takes whole numbers of at most {LARGEST}, not {text!r}")
     return numbers

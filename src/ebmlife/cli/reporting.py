@@ -40,12 +40,12 @@ def register(command: Command) -> None:
     report.add_argument(
         "--steps",
         type=int,
-        help="Langevin steps of the report's own chains if there is no exam (default: as before, or 10000).",
+        help="Number of Langevin steps if the run has no exam (default: that of an earlier report, or 10000).",
     )
     report.add_argument(
         "--chains",
         type=int,
-        help="Number of those chains (default: as before, or 64, or 1000 for points in the plane).",
+        help="Number of these chains (default: that of an earlier report, or 64; 1000 for points in the plane).",
     )
     report.add_argument("--no-walk", action="store_true", help="Run no chains; report what the folder already holds.")
     report.add_argument("--device", default="auto", help=_DEVICE)
@@ -79,7 +79,7 @@ def _report(options: argparse.Namespace, changes: dict[str, str]) -> int:
                 device=options.device,
                 trust=options.trust,
                 progress=lambda walked: display.advance(walked.step, walked.steps),
-                stopping=lambda: stop.wanted,
+                stopping=lambda: stop.requested,
             )
         if not done:
             print("stopped and saved; run the same command again to continue")

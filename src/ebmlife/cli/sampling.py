@@ -88,19 +88,19 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
         model = load(update=options.update)
         place, source = locate.own(options.folder), locate.find(options.folder, update=options.update)
         chosen = _reference(model, options, changes)
-        asked = counts(options.steps) if options.steps else None
+        chosen_steps = counts(options.steps) if options.steps else None
     n = build.describe(model.recipe.data).samples if options.n is None else options.n
     score = partial(
         score_samples, data=chosen.data, n=n, seed=options.seed, progress=partial(_shown, ranks), ranks=ranks
     )
     if options.checkpoints:
-        steps = asked[0] if asked else model.recipe.sampling_steps
+        steps = chosen_steps[0] if chosen_steps else model.recipe.sampling_steps
         models = {update: load(update=update) for update in checkpoint.updates(source)}
         cases = {update: partial(score, model, steps=steps) for update, model in models.items()}
         found = _scored(cases, "update", ranks)
     else:
-        ages = asked or [0, model.recipe.sampling_steps]
-        found = _scored({steps: partial(score, model, steps=steps) for steps in ages}, "Langevin steps", ranks)
+        choices = chosen_steps or [0, model.recipe.sampling_steps]
+        found = _scored({steps: partial(score, model, steps=steps) for steps in choices}, "Langevin steps", ranks)
     if ranks.first and options.checkpoints:
         _show_checkpoints(found, place)
     elif ranks.first:
@@ -110,12 +110,12 @@ def _fid(options: argparse.Namespace, changes: dict[str, str]) -> int:
             command = f"ebmlife fid --n {n} --steps {steps} --seed {options.seed}{at}"
             scores.record(place, command, measured, evaluated_on=chosen.about)
         print(f"compared with: {chosen}")
-        _show_ages(found, model, place, seed=options.seed)
+        _show_steps(found, model, place, seed=options.seed)
     return 0
 
 
 def _reference(model: Model, options: argparse.Namespace, changes: dict[str, str]) -> Images:
-    """The images that samples are compared with: the training images, as usual with FID; of digits, all."""
+    """Returns the images that samples are compared with: the training images, as usual with FID, or all digits."""
     split = build.describe(model.recipe.data).reference
     if split is not None and not images.typed(options, changes):
         return choose(model, {}, split, tests=False)
@@ -129,7 +129,7 @@ def _show_checkpoints(found: dict[int, dict[str, float]], folder: Path) -> None:
     print(f"plot: {shown(_plot(folder / 'fid-checkpoints.png', found, 'update'))}")
 
 
-def _show_ages(found: dict[int, dict[str, float]], model: Model, folder: Path, *, seed: int) -> None:
+def _show_steps(found: dict[int, dict[str, float]], model: Model, folder: Path, *, seed: int) -> None:
     strips = [model.sample(10, steps=steps, seed=seed, scope="picture") for steps in found]  # of the same chains
     pictures.save(folder / "fid-steps-strips.png", pictures.grid(torch.cat(strips), columns=10))
     print(f"samples, one row for each number of steps: {shown(folder / 'fid-steps-strips.png')}")

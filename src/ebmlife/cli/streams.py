@@ -26,7 +26,7 @@ def open_closed() -> None:
 
 
 def reader_left(error: BaseException) -> bool:
-    """Whether the command ended because nobody reads its output any more, as in `ebmlife recipes | head -1`.
+    """Whether the command ended because nobody reads its output anymore, as in `ebmlife recipes | head -1`.
 
     rich turns the broken pipe into a SystemExit of its own. Pipes to other processes can break too: only those of the
     standard streams count.
@@ -46,7 +46,7 @@ def flush() -> None:
 
 
 def discard() -> None:
-    """Drops output that cannot be written; the interpreter would try again at exit and print an error."""
+    """Drops output that cannot be written. Otherwise the interpreter would try again at exit and print an error."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -54,7 +54,7 @@ def discard() -> None:
             _redirect(stream)
 
 
-def say(line: str) -> None:
+def print_error(line: str) -> None:
     """Prints a line to standard error and ignores failures."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
@@ -68,10 +68,10 @@ def _redirect(stream: TextIO) -> None:
 
 
 def _broken(stream: TextIO) -> bool:
-    """Whether nobody is left at the other end of its pipe, or it is the null device already (rich's doing)."""
+    """Whether the reader of its pipe is gone, or rich has redirected it to the null device already."""
     try:
         descriptor = stream.fileno()
-    except (OSError, ValueError):  # replaced by something that is no file
+    except (OSError, ValueError):  # it was replaced by an object that is not a file
         return True
     poll = select.poll()
     poll.register(descriptor, 0)

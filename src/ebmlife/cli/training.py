@@ -37,7 +37,7 @@ def register(command: Command) -> None:
     resume.add_argument(
         "--from-update", type=int, help="Update of the checkpoint to resume from (default: the newest)."
     )
-    about = "train a small model of digits and show what it can do, in minutes"
+    about = "train small models of digits and compare their chains, in minutes"
     example = command("demo", _demo, about, loads=False)
     example.add_argument(
         "--out", type=Path, default=Path("runs/demo"), help="Folder of the run (default: %(default)s)."
@@ -53,7 +53,7 @@ def _recipe(options: argparse.Namespace, changes: dict[str, str]) -> Recipe:
 
 
 def _varied(name: str, changes: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The recipe of a variant that was given as an option: `NAME --no-anneal` is NAME-no-anneal."""
+    """Returns the name and changes of a recipe whose variant is an option: `NAME --no-anneal` is NAME-no-anneal."""
     for field, value in changes.items():
         variant = f"{name}-{field.replace('_', '-')}"
         if value == "true" and variant in recipes.names():

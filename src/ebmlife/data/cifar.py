@@ -51,7 +51,7 @@ def cifar10(folder: str | Path, *, train: bool = True) -> InMemory:
 
 
 def _find(folder: Path, names: tuple[str, ...]) -> tuple[Path, str]:
-    """Where the files lie, and their suffix: '.bin' or ''."""
+    """The folder of the files, and their suffix: '.bin' or ''."""
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder; {_ADVICE}")
     for place in (folder / part for part in _PLACES):
@@ -61,8 +61,8 @@ def _find(folder: Path, names: tuple[str, ...]) -> tuple[Path, str]:
                 return place, suffix
             if len(missing) < len(names):
                 raise BadInput(f"{place}: {', '.join(missing)} missing beside the other CIFAR-10 files; {_ADVICE}")
-    wanted = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    raise BadInput(f"{folder}: no CIFAR-10 here, expected {wanted} with or without .bin; {_ADVICE}")
+    expected = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    raise BadInput(f"{folder}: no CIFAR-10 here, expected {expected} with or without .bin; {_ADVICE}")
 
 
 def _read_binary(path: Path) -> tuple[Bytes, Bytes]:
@@ -93,7 +93,7 @@ def _read_python(path: Path) -> tuple[Bytes, Bytes]:
 
 
 def _batch(batch: Any) -> tuple[Bytes, Bytes]:
-    """Images and labels of a parsed batch; ValueError for all that the official files do not contain."""
+    """Images and labels of a parsed batch; ValueError for anything else than the official files contain."""
     if not isinstance(batch, dict) or set(batch) != {b"batch_label", b"labels", b"data", b"filenames"}:
         raise ValueError("not a dict of batch_label, labels, data and filenames")
     labels = batch[b"labels"]

@@ -1,4 +1,4 @@
-"""What is known of a data set without reading it. Each data set declares it beside the function that reads it."""
+"""What is known about a data set without reading it, declared beside the function that reads it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ _Make = TypeVar("_Make", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Description:
-    """What a data set declares of itself. The defaults mean that nothing is known in advance.
+    """What a data set declares about itself. The defaults mean that nothing is known in advance.
 
     Args:
         title: Name for pages and plots. Empty: the name of its kind and folder.
         shape: Shape of one item. None: its options decide.
         classes: Number of classes. None: the labels decide, if there are any.
         class_names: Names of the classes, in the order of the labels.
-        features: What exams and scores take distances in: "digits", "fid" or "moments". None: "fid" for images,
-            "moments" for other states.
+        features: Features in which exams and scores measure distances: "digits", "fid" or "moments". None: "fid" for
+            images, "moments" for other states.
         samples: How many samples `ebmlife fid` draws by default.
         reference: The split that samples are compared with by default. None: what the run was trained on.
-        whole: Whether a split "all" of it exists beside those for training and tests.
+        whole: Whether it has a split "all" besides those for training and tests.
     """
 
     title: str = ""
@@ -38,7 +38,7 @@ class Description:
 
 
 def described(description: Description) -> Callable[[_Make], _Make]:
-    """Declares what is known of the data set that a function reads."""
+    """Declares what is known about the data set that a function reads."""
 
     def declare(make: _Make) -> _Make:
         make.description = description  # type: ignore[attr-defined]  # a function's own attribute
@@ -48,6 +48,6 @@ def described(description: Description) -> Callable[[_Make], _Make]:
 
 
 def description_of(make: Callable[..., Any]) -> Description:
-    """What was declared of the data set that a function reads."""
+    """Returns what was declared about the data set that a function reads."""
     found: Description = getattr(make, "description", Description())
     return found

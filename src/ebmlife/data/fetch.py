@@ -59,7 +59,7 @@ def _complete_or_nothing(name: str, target: Path) -> Iterator[Path]:
         part.rename(target)
     except BadInput:
         raise
-    except Exception as error:  # urllib, gdown, requests, httpx: each fails in its own kind
+    except Exception as error:  # urllib, gdown, requests and httpx raise different exceptions
         reason = (str(error).splitlines() or [""])[0]
         raise BadInput(
             f"could not download {name} ({type(error).__name__}: {reason}); try again, or download it by hand"

@@ -15,20 +15,20 @@ from ebmlife.storage import regular
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 PIXELS = 2**26  # of one image, such as 8192x8192: a small file can unpack to gigabytes
-BYTES = 2**28  # of one file: an image of so many pixels that is not compressed
+BYTES = 2**28  # of one file: an uncompressed image of that many pixels
 
 
 class TooLarge(BadInput):
-    """An image of more pixels than are wanted."""
+    """The image has more pixels than are allowed."""
 
 
 def read(path: Path, *, most: int = BYTES) -> bytes:
-    """The contents of a regular file of at most so many bytes. A FIFO, a socket or a device is refused at once."""
+    """Returns the contents of a regular file of at most `most` bytes. Raises BadInput for FIFOs and devices."""
     return regular.read(path, most=most)
 
 
 def opened(data: bytes, *, formats: Sequence[str] = FORMATS, pixels: int = PIXELS) -> Image.Image:
-    """An encoded image, its header read and its pixels not yet; BadInput, without a name, for what is none."""
+    """Opens an encoded image and reads only its header. Raises BadInput, without a file name, for other data."""
     try:
         image = Image.open(BytesIO(data), formats=list(formats))
     except UnidentifiedImageError as error:

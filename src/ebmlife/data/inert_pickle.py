@@ -1,7 +1,7 @@
-"""Read a Python 2 pickle of plain data without running anything it says.
+"""Reads a Python 2 pickle of plain data without executing it.
 
-What a pickle can build is kept as small as CIFAR-10 needs: lists of plain values, tuples of a few, dicts with keys of
-bytes. Nothing nests without end or contains itself, so whoever looks at the result needs no care either.
+Only the values that CIFAR-10 needs are supported: lists of plain values, short tuples, and dicts with keys of bytes.
+Results are never deeply nested or recursive.
 """
 
 import pickletools
@@ -12,12 +12,12 @@ from typing import Any
 _NAMES = ("numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype")
 _PLAIN = (int, bool, bytes, str, type(None))  # str: one of the names
 _MOST_STEPS = 200_000  # an official batch has about 60,000
-_MOST_CALLS = 8  # and two of these
+_MOST_CALLS = 8  # an official batch has two
 _WIDEST = 16  # items of a tuple
 
 
 class _Mark:
-    """What stands on the stack where a group begins."""
+    """Marks the beginning of a group on the stack."""
 
 
 _MARK = _Mark()
@@ -25,7 +25,7 @@ _MARK = _Mark()
 
 @dataclass
 class Call:
-    """A call the pickle asks for and does not get: its name, arguments and the state to be set on the result."""
+    """A call in the pickle, which is not executed: its name, its arguments, and the state to set on the result."""
 
     name: Any
     arguments: Any
@@ -33,9 +33,9 @@ class Call:
 
 
 def parse(data: bytes) -> object:
-    """The value of a protocol 2 pickle of dicts, lists, tuples, byte strings, ints, None, bools and numpy arrays.
+    """Returns the value of a protocol 2 pickle of dicts, lists, tuples, byte strings, ints, None, bools and arrays.
 
-    Byte strings come as bytes, arrays and dtypes as `Call`. Anything else in the stream is a ValueError.
+    Byte strings become bytes; arrays and dtypes become `Call`. Anything else in the stream raises ValueError.
     """
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
@@ -60,14 +60,14 @@ def parse(data: bytes) -> object:
 
 
 def _push(name: str, argument: Any, stack: list[Any]) -> bool:
-    """Carry out an opcode that puts a constant on the stack; False if this is not one."""
+    """Executes an opcode that puts a constant on the stack; returns False for other opcodes."""
     match name:
         case "PROTO" if argument == 2:
             return True
         case "BININT" | "BININT1" | "BININT2":
             stack.append(argument)
         case "BINSTRING" | "SHORT_BINSTRING":
-            stack.append(argument.encode("latin-1"))  # pickletools decodes bytes so
+            stack.append(argument.encode("latin-1"))  # pickletools decodes bytes as latin-1
         case "NONE" | "NEWFALSE" | "NEWTRUE":
             stack.append({"NONE": None, "NEWFALSE": False, "NEWTRUE": True}[name])
         case "EMPTY_LIST" | "EMPTY_DICT" | "EMPTY_TUPLE":
@@ -82,7 +82,7 @@ def _push(name: str, argument: Any, stack: list[Any]) -> bool:
 
 
 def _gather(name: str, stack: list[Any]) -> bool:
-    """Carry out an opcode that combines what is on the stack; False if this is not one."""
+    """Executes an opcode that combines values on the stack; returns False for other opcodes."""
     match name:
         case "TUPLE":
             stack.append(_tuple(_since_mark(stack)))
@@ -123,7 +123,7 @@ def _plain(items: list[Any]) -> list[Any]:
 
 
 def _tuple(items: list[Any]) -> tuple[Any, ...]:
-    """Of plain values, of calls, and of tuples of plain values."""
+    """Returns a tuple of plain values, calls, and tuples of plain values."""
     if len(items) > _WIDEST:
         raise ValueError("a long tuple")
     for item in items:
@@ -136,20 +136,20 @@ def _tuple(items: list[Any]) -> tuple[Any, ...]:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError("an item for what is no list")
+        raise ValueError("an item is appended to a value that is not a list")
     return value
 
 
 def _set(target: Any, keys: list[Any], values: list[Any]) -> None:
     if not isinstance(target, dict) or not all(isinstance(key, bytes) for key in keys):
-        raise ValueError("a key that is no byte string")
+        raise ValueError("a key is not a byte string")
     if any(isinstance(value, dict | _Mark) for value in values):
         raise ValueError("nested values")
     target.update(zip(keys, values, strict=True))
 
 
 def _since_mark(stack: list[Any]) -> list[Any]:
-    """Take everything above the last mark, and the mark, off the stack."""
+    """Removes the last mark and everything above it from the stack; returns what was above it."""
     start = next((i for i in range(len(stack) - 1, -1, -1) if stack[i] is _MARK), None)
     if start is None:
         raise ValueError("no mark")

@@ -1,4 +1,4 @@
-"""Which class an image of a folder is of: by its sub-folder, by its file's name, or by a list in a file."""
+"""Labels of the images of a folder, by sub-folder, by file name, or by a list in a file."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def by_file_name(root: Path, names: Sequence[str]) -> Tensor:
 
 
 def by_list(root: Path, names: Sequence[str], file: Path) -> Tensor:
-    """Of lines `NAME LABEL`, with NAME relative to the folder and a space, a tab or a comma before the label."""
+    """The labels in a list of lines `NAME LABEL`. NAME is relative to the folder; a space, tab or comma follows."""
     try:
         lines = images.read(file, most=_LARGEST_LIST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -48,7 +48,7 @@ def by_list(root: Path, names: Sequence[str], file: Path) -> Tensor:
 
 
 def find_labels(root: Path, names: Sequence[str], how: str | None) -> Tensor | None:
-    """`how`: None for sub-folders, 'file-name', or the path of a list."""
+    """The labels; `how` is None for sub-folders, 'file-name', or the path of a list."""
     if how is None:
         return by_sub_folder(root, names)
     return by_file_name(root, names) if how == FILE_NAME else by_list(root, names, Path(how).expanduser())

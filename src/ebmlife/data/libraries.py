@@ -40,16 +40,16 @@ def torchvision(
         The data set.
     """
     check(size=size, channels=channels, crop=crop)
-    kinds = library("torchvision.datasets")
+    vision = library("torchvision.datasets")
     root = located(folder)
     try:
         if name == "ImageNet":
-            kept = kinds.ImageNet(str(root), split="train" if train else "val")
+            kept = vision.ImageNet(str(root), split="train" if train else "val")
             source = Files(Path(), [path for path, _ in kept.samples], torch.tensor(kept.targets))
         else:
-            kept = kinds.CelebA(str(root), split="train" if train else "test", target_type=[])
+            kept = vision.CelebA(str(root), split="train" if train else "test", target_type=[])
             source = Files(root / "celeba" / "img_align_celeba", list(kept.filename))
-    except Exception as error:  # its lists may hold anything, and it checks little
+    except Exception as error:  # torchvision hardly checks its lists, which may hold anything
         reason = " ".join(str(error).split())
         raise BadInput(f"{root}: torchvision finds no {name} there ({reason})") from error
     return images_of(source, size=size, channels=channels, crop=crop)
@@ -125,7 +125,7 @@ def _rows(datasets: Any, name: str, split: str) -> Any:
             saved = datasets.load_from_disk(str(place))
             return saved[split] if isinstance(saved, dict) else saved
         return datasets.load_dataset(str(place) if place.is_dir() else name, split=split)
-    except Exception as error:  # of the network, of arrow, of the hub: each fails in its own kind
+    except Exception as error:  # the network, arrow and the hub raise different exceptions
         reason = (str(error).splitlines() or [""])[0]
         raise BadInput(f"{name}: cannot be loaded as {split!r} ({type(error).__name__}: {reason})") from error
 

@@ -26,7 +26,7 @@ def scan(root: Path) -> Found:
     """All images under the folder, which may itself be a link.
 
     Links to folders are not followed: one to its own folder would count every image many times. A link to a file counts
-    if the file lies under `root` too. FIFOs, sockets and devices are left out; hidden files are no images.
+    if the file lies under `root` too. FIFOs, sockets and devices are left out; hidden files are ignored.
     """
     found, inside = Found(), os.path.realpath(root) + os.sep
     waiting = [""]

@@ -1,4 +1,4 @@
-"""The data set that needs no download."""
+"""The digits of scikit-learn, a data set that needs no download."""
 
 import numpy as np
 import torch

@@ -53,7 +53,7 @@ def squared(file: Image.Image, *, size: int, channels: int, cut: Cut = center) -
     """uint8 (C, size, size): a square of an image, resized with Pillow's antialiased bicubic filter.
 
     Bicubic, because it rings less than Lanczos at hard edges; it is also the filter of clean-fid. Orientation tags are
-    obeyed; transparent pixels are composed over white.
+    applied; transparent pixels are composed over white.
     """
     image = ImageOps.exif_transpose(file)
     if image.mode[0] in "IF":

@@ -33,7 +33,7 @@ class Source(Protocol):
         ...
 
     def name(self, row: int) -> str:
-        """For messages."""
+        """The name of the image in messages."""
         ...
 
 
@@ -78,7 +78,7 @@ class Streamed:
         return self.cut(rows, [center] * len(rows))
 
     def cut(self, rows: Tensor, cuts: Sequence[Cut]) -> Tensor:
-        """The given squares in place of the center ones."""
+        """Returns the given squares instead of the center ones."""
         pixels = np.stack([self._decoded(row, cut) for row, cut in zip(rows.tolist(), cuts, strict=True)])
         return from_bytes(torch.from_numpy(pixels))
 

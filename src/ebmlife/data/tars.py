@@ -87,7 +87,7 @@ def find_tars(shards: str) -> list[Path]:
 def _matching(pattern: Path) -> list[Path]:
     try:
         return sorted(pattern.parent.glob(pattern.name))
-    except ValueError as error:  # a ** that is not alone
+    except ValueError as error:  # a ** that is not a complete path component
         raise BadInput(f"{pattern}: not a pattern of names ({error})") from error
 
 
@@ -146,14 +146,14 @@ def _scanned(tar: Path) -> list[tuple[int, int, int]]:
 
 
 def _files(archive: tarfile.TarFile, size: int) -> Iterator[tarfile.TarInfo]:
-    """The regular files of a tar of so many bytes, all of which must lie within it."""
+    """The regular files of a tar of `size` bytes, all of which must lie within it."""
     for member in archive:
-        # A negative size leads tarfile of some Pythons back to where it was, for ever.
+        # With a negative size, tarfile of some Python versions loops forever.
         if member.size < 0 or (member.isreg() and member.offset_data + member.size > size):
             raise ValueError(f"a member of {member.size} bytes at byte {member.offset}, the tar has {size}")
         if member.isreg():
             yield member
-    # At a damaged header tarfile stops as if it were the end, and all that follows would be missing without a word.
+    # At a damaged header, tarfile stops as at the end, and all that follows would be missing silently.
     if archive.fileobj is not None:
         archive.fileobj.seek(archive.offset)
         if archive.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):

@@ -15,7 +15,7 @@ from ebmlife.errors import BadInput, nearest
 
 
 class Toy(Protocol):
-    """A normalised density that can be sampled exactly."""
+    """A normalized density that can be sampled exactly."""
 
     def sample(self, n: int, *, rng: torch.Generator) -> Tensor:
         """float32 (n, 2), on the generator's device."""
@@ -27,7 +27,7 @@ class Toy(Protocol):
 
     @property
     def regions(self) -> int:
-        """Parts between which mass must be shared out: modes, rings, arms."""
+        """Number of parts that share the mass: modes, rings or arms."""
         ...
 
     def region(self, x: Tensor) -> Tensor:

@@ -57,13 +57,13 @@ def pull_back(
     counts = [min(length, steps - first) for first in range(0, steps, length)]
     marks = []
     for count in counts:
-        marks.append((x, noise.place()))
+        marks.append((x, noise.position()))
         x, _ = langevin(energy, x, steps=count, step_size=step_size, noise=noise, clip=clip)
     v, exponent = _scaled(v)
     norms, stored = [_norms(v, exponent)], 0
     for i in reversed(range(len(counts))):
         start, place = marks[i]
-        noise.go_to(place)
+        noise.seek(place)
         states = _states(energy, start, steps=counts[i], step_size=step_size, noise=noise, clip=clip)
         stored = max(stored, len(marks) + len(states))
         with frozen(energy, walking=False):

@@ -11,7 +11,7 @@ from ebmlife.defense import gradients
 from ebmlife.defense.gradients import Gradient, Passage
 from ebmlife.errors import BadInput, nearest
 from ebmlife.sampling.energy import frozen, gaussian
-from ebmlife.sampling.purifier import Lane, Purifier, check_range
+from ebmlife.sampling.purifier import ChainGroup, Purifier, check_range
 
 AVERAGES = ("logits", "probabilities")
 
@@ -75,7 +75,7 @@ class DefendedClassifier(nn.Module):
 
     @property
     def averaged(self) -> nn.Module:
-        """f, whose mean over purified images is F."""
+        """The module f, whose mean over purified images is F."""
         return nn.Sequential(self.classifier, nn.Softmax(1)) if self.average == "probabilities" else self.classifier
 
     def classify(self, walked: Tensor) -> Tensor:
@@ -84,15 +84,15 @@ class DefendedClassifier(nn.Module):
             logits: Tensor = self.averaged(walked)
         return logits
 
-    def passage(self, x: Tensor, walked: Tensor, part: Sequence[Lane]) -> Passage:
-        """Returns what a gradient needs to know of chains from x to `walked`."""
+    def passage(self, x: Tensor, walked: Tensor, part: Sequence[ChainGroup]) -> Passage:
+        """Returns the inputs of a gradient through the chains from x to `walked`."""
         p = self.purifier
         noise = p.noise(part, x.device)
         return Passage(self.averaged, p.energy, p.steps, p.step_size, p.clip, x, walked, noise)
 
 
 def undefended(classifier: nn.Module) -> DefendedClassifier:
-    """Returns the classifier without a defense, as a DefendedClassifier that purifies by no step."""
+    """Returns the classifier without a defense: a DefendedClassifier with 0 Langevin steps."""
     return DefendedClassifier(classifier, Purifier(gaussian(1.0), steps=0), replicas=1)
 
 
@@ -105,12 +105,14 @@ class _Defended(torch.autograd.Function):
         ctx.walked = []
         ctx.save_for_backward(x)
         if not len(x):
-            return robust.classify(x.new_zeros(1, *x.shape[1:]))[:0]  # one image shows the number of classes
+            return robust.classify(x.new_zeros(1, *x.shape[1:]))[
+                :0
+            ]  # the logits of one image give the number of classes
         rows: list[list[Tensor]] = [[] for _ in seeds]
         for part in robust.purifier.parts(seeds, replicas=replicas):
             walked = robust.purifier.walk(_starts(x, part), robust.purifier.noise(part, x.device))
-            for lane, logits in _by_lane(part, robust.classify(walked)):
-                rows[lane.image].append(logits.sum(0))
+            for group, logits in _by_group(part, robust.classify(walked)):
+                rows[group.image].append(logits.sum(0))
             if ctx.needs_input_grad[0]:
                 ctx.walked.append(walked)
         return torch.stack([_sum(sums) / replicas for sums in rows])
@@ -123,19 +125,19 @@ class _Defended(torch.autograd.Function):
         pulled = torch.zeros_like(x)
         for part, walked in zip(robust.purifier.parts(ctx.seeds, replicas=ctx.replicas), ctx.walked, strict=True):
             passage = robust.passage(_starts(x, part), walked, part)
-            for lane, grad in _by_lane(part, robust.gradient(passage, _starts(v, part) / ctx.replicas)):
-                pulled[lane.image] += grad.sum(0)
+            for group, grad in _by_group(part, robust.gradient(passage, _starts(v, part) / ctx.replicas)):
+                pulled[group.image] += grad.sum(0)
         return pulled, None, None, None
 
 
-def _starts(x: Tensor, part: Sequence[Lane]) -> Tensor:
-    """Returns the image of each lane, once for each of its chains."""
-    rows = torch.tensor([lane.image for lane in part for _ in range(lane.chains)], device=x.device)
+def _starts(x: Tensor, part: Sequence[ChainGroup]) -> Tensor:
+    """Returns the image of each group, once for each of its chains."""
+    rows = torch.tensor([group.image for group in part for _ in range(group.chains)], device=x.device)
     return x.detach()[rows]
 
 
-def _by_lane(part: Sequence[Lane], values: Tensor) -> Iterator[tuple[Lane, Tensor]]:
-    yield from zip(part, torch.split(values, [lane.chains for lane in part]), strict=True)
+def _by_group(part: Sequence[ChainGroup], values: Tensor) -> Iterator[tuple[ChainGroup, Tensor]]:
+    yield from zip(part, torch.split(values, [group.chains for group in part]), strict=True)
 
 
 def _sum(values: Sequence[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""How an attacker's gradient passes the defense: each mode brings v at the logits back to the attacked images."""
+"""Gradients through the defense: each mode takes v at the logits back to the attacked images."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ebmlife.defense.adjoint import Curvature, PullInfo, pull_back
-from ebmlife.errors import BadInput, nearest
+from ebmlife.errors import BadInput, by_name
 from ebmlife.sampling.energy import Energy, curvature, frozen
 from ebmlife.sampling.rng import PerImageNoise
 
@@ -20,7 +20,7 @@ from ebmlife.sampling.rng import PerImageNoise
 class Passage:
     """Chains through the defense: from x by Langevin steps to `walked`, and from there into the classifier."""
 
-    classifier: nn.Module  # with all that comes before the average, such as softmax
+    classifier: nn.Module  # includes what precedes the average, such as softmax
     energy: Energy
     steps: int
     step_size: float
@@ -71,20 +71,25 @@ def through(module: nn.Module, x: Tensor, v: Tensor) -> Tensor:
         return torch.autograd.grad(module(leaf), leaf, v)[0]
 
 
+class _NewNoise:
+    """A mode against a defense that draws new noise each time. By default, it walks no chain again."""
+
+    known_noise = False
+    walks = 0
+
+
 @dataclass(frozen=True)
-class Bpda:
+class Bpda(_NewNoise):
     """Treats the purifier's derivative as the identity: the classifier's gradient at the purified images."""
 
     name = "bpda"
-    known_noise = False
-    walks = 0
 
     def __call__(self, passage: Passage, v: Tensor) -> Tensor:
         return through(passage.classifier, passage.walked, v)
 
 
 @dataclass(frozen=True)
-class Full:
+class Full(_NewNoise):
     """The exact gradient through every Langevin step, with the noise replayed.
 
     The Hessian of a ReLU network is zero almost everywhere: this gradient is then that of `Bpda`, up to a Gaussian term
@@ -92,7 +97,6 @@ class Full:
     """
 
     name = "full"
-    known_noise = False
     walks = 2
 
     def __call__(self, passage: Passage, v: Tensor) -> Tensor:
@@ -133,12 +137,10 @@ class Smooth(Full):
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Transfer(_NewNoise):
     """The bare classifier's gradient at the attacked images: the attacker does not know the defense."""
 
     name = "transfer"
-    known_noise = False
-    walks = 0
 
     def __call__(self, passage: Passage, v: Tensor) -> Tensor:
         return through(passage.classifier, passage.x, v)
@@ -175,11 +177,7 @@ def attacked_through(gradient: Gradient) -> Gradient:
 
 def find(gradient: str | Gradient) -> Gradient:
     """Returns the mode of that name, or the mode itself."""
-    if not isinstance(gradient, str):
-        return gradient
-    if gradient not in MODES:
-        raise BadInput(f"unknown gradient {gradient!r}{nearest(gradient, MODES)}")
-    return MODES[gradient]
+    return by_name(MODES, gradient, "gradient") if isinstance(gradient, str) else gradient
 
 
 class _SoftplusForReLU(TorchFunctionMode):

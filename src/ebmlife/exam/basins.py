@@ -149,10 +149,10 @@ def _join(heights: Tensor, energies: Tensor, depth: float) -> tuple[list[int], l
         lower, higher = sorted((part[i], part[j]))
         if lower == higher:
             continue
-        height, met = heights[i, j].item(), owner[i if part[i] == lower else j]
+        height, joined = heights[i, j].item(), owner[i if part[i] == lower else j]
         part = [lower if mine == higher else mine for mine in part]
         if height - energies[higher] < depth:
-            owner = [met if mine == higher else mine for mine in owner]
+            owner = [joined if mine == higher else mine for mine in owner]
         else:
             merges.append(Merge(height, lower, higher))
     return owner, merges

@@ -37,7 +37,7 @@ class LifeCycle:
         verdict: "shortrun", "midrun" or "longrun".
         stable_until: Last step at which samples are still like the data; 0 if they never are.
         reasons: What the verdict is based on, in sentences.
-        ranges: Least and most of each metric over random sets of data, each as large as the set of chains.
+        ranges: Smallest and largest value of each metric over random sets of data, each as large as the set of chains.
         settings: Settings of the exam.
         complete: Whether the chains reached the last step; False after an interruption.
         strip: States (len(steps), chains shown, ...) of the first chains at each of the steps.
@@ -63,7 +63,7 @@ class LifeCycle:
 
 @dataclass(frozen=True)
 class Exam:
-    """An exam that can be run: what is examined, and under which settings. It is validated on creation."""
+    """An exam that can be run: the subject and the settings. It is validated on creation."""
 
     subject: Subject
     config: ExamConfig
@@ -110,7 +110,7 @@ class Exam:
             stopping: Asked at least every 100 steps whether to save and stop.
             ranks: Processes that share the batches of chains.
         """
-        import_arviz()  # before hours are spent
+        import_arviz()  # fail before hours of work
         subject, config = self.subject, self.config
         data, reference, axes = self._references(ranks)
         energy = subject.sampled_energy if subject.has_energy else None

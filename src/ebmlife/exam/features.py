@@ -1,7 +1,6 @@
 """The features in which an exam measures distances to the data.
 
-To add a set of features, add it to `FEATURE_SETS`. Which set is the default for a run is decided by `default_features`
-alone.
+To add a set of features, add it to `FEATURE_SETS`. `default_features` chooses the default set for a run.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from ebmlife.errors import BadInput, nearest
+from ebmlife.errors import BadInput, by_name
 from ebmlife.exam.config import FAST_FEATURES
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.inception import inception
@@ -75,9 +74,7 @@ def find_features(name: str, shape: tuple[int, ...]) -> tuple[Features, Features
         name: One of `FEATURE_SETS`.
         shape: Shape of one state.
     """
-    if name not in FEATURE_SETS:
-        raise BadInput(f"unknown features {name!r}{nearest(name, FEATURE_SETS)}")
-    chosen = FEATURE_SETS[name]
+    chosen = by_name(FEATURE_SETS, name, "features")
     if not chosen.fits(shape):
         raise BadInput(f"--features {name} needs {chosen.states}, but the states have shape {shape}; use moments")
     features = chosen.make()

@@ -89,71 +89,73 @@ def diversity(x: Tensor) -> float:
     return torch.pdist(x.flatten(1)).mean().item()
 
 
-def _are_images(seen: Evaluation) -> bool:
-    return seen.x.ndim == 4
+def _are_images(evaluation: Evaluation) -> bool:
+    return evaluation.x.ndim == 4
 
 
-def _have_neighbors(seen: Evaluation) -> bool:
-    """A single row or column of pixels has neighbors in one direction only."""
-    return seen.x.ndim == 4 and min(seen.x.shape[-2:]) >= 2
+def _have_neighbors(evaluation: Evaluation) -> bool:
+    """Whether pixels have neighbors in both directions: images are more than a single row or column."""
+    return evaluation.x.ndim == 4 and min(evaluation.x.shape[-2:]) >= 2
 
 
-def _have_features(seen: Evaluation) -> bool:
-    return seen.features is not None
+def _have_features(evaluation: Evaluation) -> bool:
+    return evaluation.features is not None
 
 
-def _have_energies(seen: Evaluation) -> bool:
-    return seen.energies is not None
+def _have_energies(evaluation: Evaluation) -> bool:
+    return evaluation.energies is not None
 
 
-def _have_classes(seen: Evaluation) -> bool:
-    return seen.classes is not None
+def _have_classes(evaluation: Evaluation) -> bool:
+    return evaluation.classes is not None
 
 
-def _distance(seen: Evaluation) -> float:
-    assert seen.reference is not None
-    assert seen.features is not None
-    return seen.reference.distance(seen.features)
+def _distance(evaluation: Evaluation) -> float:
+    assert evaluation.reference is not None
+    assert evaluation.features is not None
+    return evaluation.reference.distance(evaluation.features)
 
 
-def _mean_energy(seen: Evaluation) -> float:
-    assert seen.energies is not None
-    return seen.energies.mean().item()
+def _mean_energy(evaluation: Evaluation) -> float:
+    assert evaluation.energies is not None
+    return evaluation.energies.mean().item()
 
 
-def _energy_spread(seen: Evaluation) -> float:
-    assert seen.energies is not None
-    return seen.energies.std().item()
+def _energy_spread(evaluation: Evaluation) -> float:
+    assert evaluation.energies is not None
+    return evaluation.energies.std().item()
 
 
-def _agreement(seen: Evaluation) -> float:
-    assert seen.classes is not None
-    assert seen.start_classes is not None
-    return (seen.classes == seen.start_classes).double().mean().item()
+def _agreement(evaluation: Evaluation) -> float:
+    assert evaluation.classes is not None
+    assert evaluation.start_classes is not None
+    return (evaluation.classes == evaluation.start_classes).double().mean().item()
 
 
 METRICS: dict[str, Metric] = {
     "distance": Metric(_distance, _have_features),
-    "outside": Metric(lambda seen: outside(seen.x), _are_images, on_data=True),
-    "contrast": Metric(lambda seen: contrast(seen.x), _have_neighbors, on_data=True),
-    "variation": Metric(lambda seen: variation(seen.x), _have_neighbors, on_data=True),
-    "diversity": Metric(lambda seen: diversity(seen.x[:_PAIRED]), on_data=True),
-    "gradient": Metric(lambda seen: seen.gradient),
+    "outside": Metric(lambda evaluation: outside(evaluation.x), _are_images, on_data=True),
+    "contrast": Metric(lambda evaluation: contrast(evaluation.x), _have_neighbors, on_data=True),
+    "variation": Metric(lambda evaluation: variation(evaluation.x), _have_neighbors, on_data=True),
+    "diversity": Metric(lambda evaluation: diversity(evaluation.x[:_PAIRED]), on_data=True),
+    "gradient": Metric(lambda evaluation: evaluation.gradient),
     "energy": Metric(_mean_energy, _have_energies),
     "energy_spread": Metric(_energy_spread, _have_energies),
     "agreement": Metric(_agreement, _have_classes),
 }
 
 
-def measure(seen: Evaluation) -> dict[str, float | None]:
+def measure(evaluation: Evaluation) -> dict[str, float | None]:
     """Returns all metrics that apply to the chains at one step, by name."""
-    return {name: metric.of(seen) for name, metric in METRICS.items() if metric.applies(seen)}
+    return {name: metric.of(evaluation) for name, metric in METRICS.items() if metric.applies(evaluation)}
 
 
 def measure_data(x: Tensor) -> dict[str, float]:
     """Returns the metrics of states (B, ...) that are computed on data too, by name."""
-    seen = Evaluation(x)
-    found = {name: metric.of(seen) for name, metric in METRICS.items() if metric.on_data and metric.applies(seen)}
+    evaluation = Evaluation(x)
+    found = {
+        name: metric.of(evaluation) for name, metric in METRICS.items() if metric.on_data and metric.applies(evaluation)
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -125,7 +125,7 @@ def _is_row(row: dict[str, float | None]) -> bool:
 
 
 def _require_finite(what: str, values: Tensor, step: int) -> None:
-    """Raises Diverged: states can be finite where their energies or features are not."""
+    """Raises Diverged if a value is not finite. States can be finite where their energies or features are not."""
     if not values.isfinite().all():
         raise Diverged(f"{what} is not finite at step {step:,}")
 

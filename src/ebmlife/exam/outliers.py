@@ -52,7 +52,7 @@ def detect(
 ) -> dict[str, float]:
     """Returns the AUROC of the energy between data and each kind of outlier, by name.
 
-    Data and outliers are under the same noise, so that noise alone separates none of them.
+    Data and outliers are under the same noise, so that noise does not separate them.
 
     Args:
         energy: A callable from states (B, ...) to energies (B,).

@@ -15,7 +15,7 @@ from ebmlife.storage import contents, regular
 from ebmlife.storage.atomic import atomic_write, read_json
 
 _TENSORS = ("strip", "states")
-_SAVED_AS = {"metrics": "figures"}  # keys of life-cycle.json that differ from the attributes: files outlive names
+_SAVED_AS = {"metrics": "figures"}  # keys of life-cycle.json that differ from the attributes, as in the first files
 
 
 def save(cycle: LifeCycle, folder: Path) -> list[Path]:

@@ -34,7 +34,7 @@ def score_samples(
     progress: Progress = _silent,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> dict[str, float]:
-    """Samples from a model and returns the scores of the samples by name.
+    """Draws samples from a model and returns their scores by name.
 
     Models of digits have `fd_digits`. Models of other images have FID, KID, precision and recall, against as many
     images of the data.
@@ -78,7 +78,7 @@ def _features(
 
 
 def fd_digits(samples: Iterable[Tensor]) -> float:
-    """Returns the Fréchet distance to all 1,797 digits, in features of a small classifier; it is no FID.
+    """Returns the Fréchet distance to all 1,797 digits, in features of a small classifier. It is not FID.
 
     Args:
         samples: Images (B, 1, 8, 8) in [-1, 1], batch by batch.

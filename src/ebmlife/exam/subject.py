@@ -39,11 +39,11 @@ class Subject:
 
     @property
     def sampled_energy(self) -> Energy:
-        """The energy, or what takes its place in the Langevin loop."""
+        """The energy for the Langevin loop, or the object with only a gradient."""
         return cast(Energy, self.energy)
 
     def validate(self, batch: int) -> None:
-        """Raises BadInput if these cannot be examined in batches of this size, before hours are spent."""
+        """Raises BadInput if this subject cannot be examined in batches of this size."""
         x0, data = self.x0, self.data
         if x0.ndim < 2 or len(x0) < 2 or not x0.numel() or x0.dtype not in (torch.float32, torch.float64):
             raise BadInput(
@@ -71,7 +71,7 @@ class Subject:
                 _validate_shape(name, gradient(self.sampled_energy, x), x.shape, x)
         except BadInput:
             raise
-        except Exception as error:  # the energy may be any function of the user's
+        except Exception as error:  # the energy may be any user function
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise BadInput(
                 f"the {name} of states {tuple(x.shape)} failed with {reason}; --debug shows where"

@@ -1,4 +1,4 @@
-"""The exam of a run, and of any energy that a Python function returns: what is decided for each, and from where."""
+"""Exams of runs, and of any energy that a Python function returns, with their default settings."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -34,7 +34,7 @@ from ebmlife.training.starts import FromData, FromGenerator, Start, Uniform
 CHAINS = 64  # of a run
 DEFAULT = ExamConfig()
 STEP_SIZE = 1e-2  # of a function
-_TOGETHER = 256  # start states that a generator makes at once: it bounds the memory
+_START_BATCH = 256  # start states that a generator makes at once, which bounds the memory
 _RUN_SETTINGS = ("chains", "start", "raw", "evaluation_temperature", "conditional")  # a function decides these itself
 
 
@@ -50,7 +50,7 @@ def of_run(
     trust_code: str | Iterable[str] | Trust = (),
     scope: str = "exam",
 ) -> Exam:
-    """Returns the exam of a run's model, with all that `config` leaves open decided by the recipe.
+    """Returns the exam of a run's model. The recipe decides what `config` leaves open.
 
     The step size and clipping are the recipe's; chains start at the generator's samples if there is a generator, else
     at data; samples are compared with the training data, in features that fit them.
@@ -106,7 +106,7 @@ def of_function(
     folder: Path,
     trust_code: str | Iterable[str] | Trust = (),
 ) -> Exam:
-    """Returns the exam of what a function of the user's returns.
+    """Returns the exam of an energy that a function of the user returns.
 
     The function takes no arguments and returns an energy (or an object with a `gradient`), start states, and optionally
     the data that samples are compared with. It is called with torch's random seed set, so that an exam that is resumed
@@ -173,7 +173,7 @@ def _start_states(model: Model, data: Dataset, chains: int, start: str | None, r
     if start == TRAINING_START:
         return model.start(chains, rng=rng).x
     draw = _start(start or ("data" if model.generator is None else "generator"), model, data)
-    return torch.cat([draw(min(_TOGETHER, chains - first), rng=rng).x for first in range(0, chains, _TOGETHER)])
+    return torch.cat([draw(min(_START_BATCH, chains - first), rng=rng).x for first in range(0, chains, _START_BATCH)])
 
 
 def _start(kind: str, model: Model, data: Dataset) -> Start:

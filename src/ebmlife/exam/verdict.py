@@ -25,7 +25,7 @@ LATE_CHANCE = 0.7  # of CHANCE for such means: independent evaluations would giv
 LOST = 0.5  # of the data's spread: half as far from the data as copies of their mean
 MARGIN = 1.25  # on both sides of the data's range of a metric: beyond it the difference is visible
 SPILL = 0.1  # of the pixels outside [-1, 1], beyond the data's own: a tenth of an image is visible
-MIXED = 1.1  # R-hat above this: chains differ in the second half of their steps
+LARGEST_RHAT = 1.1  # R-hat above this: chains differ in the second half of their steps
 DRIFT = 3.0  # standard deviations of the energy between chains: its mean has moved more than chains differ
 
 
@@ -42,17 +42,17 @@ class Rule(Protocol):
 
 
 def within_margin(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
-    """Data's range, widened by MARGIN on both sides."""
+    """Returns the range of the data, widened by MARGIN on both sides."""
     return least / MARGIN, most * MARGIN
 
 
 def below_spill(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
-    """At most SPILL more than data have."""
+    """Returns a range that ends SPILL above that of the data."""
     return -inf, most + SPILL
 
 
 def near_data(least: float, most: float, *, reference: Reference, baseline: float | None) -> tuple[float, float]:
-    """A distance that is neither lost nor, after MIDRUN, grown by GROWTH and more than chance."""
+    """Returns the range of distances that are below LOST and, after MIDRUN, have not grown by GROWTH beyond chance."""
     lost = most + LOST * reference.spread
     return -inf, lost if baseline is None else min(lost, max(GROWTH * baseline, reference.by_chance(CHANCE)))
 
@@ -78,7 +78,7 @@ class Judgment:
 def judge(
     steps: Sequence[int], metrics: Mapping[str, Column], reference: Reference, *, diverged: str | None = None
 ) -> Judgment:
-    """Finds the stretch of steps without a fault: from the first good evaluation to the last one before a fault.
+    """Finds the steps without a fault: from the first good evaluation to the last one before a fault.
 
     Args:
         steps: Steps at which chains were evaluated.
@@ -93,14 +93,14 @@ def judge(
     end = [diverged] if diverged else []
     faults: list[list[str]] = []
     first: int | None = None  # good evaluation
-    settled: int | None = None  # the evaluation whose distance later ones must not outgrow
+    baseline_at: int | None = None  # index of the evaluation whose distance is the baseline
     for i, (step, row) in enumerate(zip(steps, rows, strict=True)):
-        faults.append(_faults(row, reference, None if step <= MIDRUN else _distance(rows, settled)))
+        faults.append(_faults(row, reference, None if step <= MIDRUN else _distance(rows, baseline_at)))
         if first is None and not faults[-1]:
             first = i
-        if first is not None and (settled is None or step <= MIDRUN):
-            settled = i
-    if (growth := _late_growth(steps, rows, settled, reference)) is not None:
+        if first is not None and (baseline_at is None or step <= MIDRUN):
+            baseline_at = i
+    if (growth := _late_growth(steps, rows, baseline_at, reference)) is not None:
         for i in _late(steps):
             faults[i].append(growth)
     if first is None:
@@ -111,7 +111,9 @@ def judge(
     if good < len(steps):
         reasons.append(f"degraded at {steps[good]:,} steps: {'; '.join(faults[good])}")
     elif not diverged:
-        reasons.append(f"like the data to the end of the exam, {last:,} steps{_describe_growth(steps, rows, settled)}")
+        reasons.append(
+            f"like the data to the end of the exam, {last:,} steps{_describe_growth(steps, rows, baseline_at)}"
+        )
         if last < LONGRUN:
             reasons.append(f"the exam was too short for longrun, which takes at least {LONGRUN:,} steps")
     verdict: Verdict = "longrun" if last >= LONGRUN and good == len(steps) and not diverged else "midrun"
@@ -119,7 +121,7 @@ def judge(
 
 
 def _faults(row: Row, reference: Reference, baseline: float | None) -> list[str]:
-    """Returns what is wrong with the samples at one step, by the metrics that are judged."""
+    """Returns the faults of the samples at one step, according to the judged metrics."""
     found = []
     for name, rule in JUDGED.items():
         value = row.get(name)
@@ -139,12 +141,12 @@ def _distance(rows: Sequence[Row], i: int | None) -> float | None:
     return None if i is None else rows[i]["distance"]
 
 
-def _describe_growth(steps: Sequence[int], rows: Sequence[Row], settled: int | None) -> str:
+def _describe_growth(steps: Sequence[int], rows: Sequence[Row], baseline_at: int | None) -> str:
     """Compares the late average of the distance with the one that it must not outgrow."""
-    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, settled)
-    if settled is None or not now or not before:
+    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, baseline_at)
+    if baseline_at is None or not now or not before:
         return ""
-    growth = f"; late average distance {now:.3g}, {now / before:.2f} times its value at {steps[settled]:,} steps"
+    growth = f"; late average distance {now:.3g}, {now / before:.2f} times its value at {steps[baseline_at]:,} steps"
     chance = ", which may be chance with this number of chains; use more"
     return growth + (chance if now > GROWTH * before else "")
 
@@ -160,26 +162,28 @@ def _late(steps: Sequence[int]) -> list[int]:
     return [i for i, step in enumerate(steps) if step >= LATE * steps[-1]]
 
 
-def _late_growth(steps: Sequence[int], rows: Sequence[Row], settled: int | None, reference: Reference) -> str | None:
-    """Returns what is wrong with the late average of the distance, which varies less by chance than single values."""
+def _late_growth(
+    steps: Sequence[int], rows: Sequence[Row], baseline_at: int | None, reference: Reference
+) -> str | None:
+    """Returns the fault of the late average of the distance, if any. It varies less by chance than single values."""
     late = _late(steps)
-    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, settled)
-    if settled is None or now is None or before is None or len(late) < FEWEST_LATE:
+    now, before = late_average(steps, [row["distance"] for row in rows]), _distance(rows, baseline_at)
+    if baseline_at is None or now is None or before is None or len(late) < FEWEST_LATE:
         return None
     limit = max(GROWTH * before, reference.by_chance(LATE_CHANCE * CHANCE))
-    if steps[late[0]] <= steps[settled] or now <= limit:
+    if steps[late[0]] <= steps[baseline_at] or now <= limit:
         return None
     least, most = reference.ranges["distance"]
     average = f"distance {now:.3g}, the average of the evaluations from here on, is above {limit:.3g}"
-    return f"{average} ({before:.3g} at {steps[settled]:,} steps; data: {least:.3g} to {most:.3g})"
+    return f"{average} ({before:.3g} at {steps[baseline_at]:,} steps; data: {least:.3g} to {most:.3g})"
 
 
 def _notes(steps: Sequence[int], rows: Sequence[Row]) -> list[str]:
-    """Returns what a reader should know although the verdict is not based on it."""
+    """Returns notes that do not affect the verdict: chains that have not mixed, and drift of the energy."""
     notes = []
     for name, what in (("rhat_energy", "energies"), ("rhat_features", "features")):
         rhat = rows[-1].get(name)
-        if rhat is not None and rhat > MIXED:
+        if rhat is not None and rhat > LARGEST_RHAT:
             notes.append(
                 f"chains have not mixed (R-hat of {what} {rhat:.2f}): a single chain does not visit all regions, "
                 "and the mass of each region may still be that of the start"

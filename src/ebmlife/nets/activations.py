@@ -1,7 +1,7 @@
 """Activations of energies, by name. All of them run in the compiled program too.
 
-An energy with a smooth activation has a smooth gradient, so that the exact gradient of a classifier behind its chains
-says more than BPDA does.
+An energy with a smooth activation has a smooth gradient, so that the exact gradient through its chains is more
+informative than BPDA.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
-from ebmlife.errors import BadInput, nearest
+from ebmlife.errors import by_name
 from ebmlife.sampling.native.steps import SOFT_LEAKY_RELU
 
 Activation = Callable[[Tensor], Tensor]
@@ -46,6 +46,4 @@ ACTIVATIONS: dict[str, Activation] = {
 
 def activation(name: str) -> Activation:
     """Returns the activation of that name, a function of tensors; one of `ACTIVATIONS`."""
-    if name not in ACTIVATIONS:
-        raise BadInput(f"unknown net.activation {name!r}{nearest(name, ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    return by_name(ACTIVATIONS, name, "net.activation")

@@ -7,11 +7,11 @@ from ebmlife.distributed import Ranks
 
 
 class SharedBatchNorm(nn.BatchNorm2d):
-    """Batch norm by the statistics of all ranks' batches, which have one size, whenever a gradient is computed:
+    """Batch norm with the statistics of the batches of all ranks, which have one size, if a gradient is computed:
 
     mean = mean over ranks of mean(x), variance = mean over ranks of mean((x - mean)^2).
 
-    Without a gradient each rank uses its own batch, because ranks initialize states at different moments. The effect
+    Without a gradient each rank uses its own batch, because ranks initialize states at different times. The effect
     of such batches on the running statistics is averaged at the next gradient. (PyTorch's SyncBatchNorm would wait for
     the other ranks at each initialization, and runs on CUDA only.)
     """

@@ -23,7 +23,7 @@ _ENERGY: dict[int, tuple[list[int], list[bool], int]] = {
     128: ([2, 2, 4, 4, 8, 8, 16, 16, 16, 16], [True, False] * 5, 2),
     224: ([2, 2, 4, 4, 8, 8, 8, 8, 16, 16, 16, 16], [True, False] * 6, 4),
 }
-# The same of the generator, whose every second block doubles the resolution from 4x4 up.
+# The same for the generator. Every second block doubles the resolution from 4x4 up.
 _GENERATOR: dict[int, list[int]] = {
     128: [16, 16, 16, 8, 8, 4, 4, 2, 2, 1],
     256: [16, 16, 16, 8, 8, 8, 8, 4, 4, 2, 2, 1],
@@ -62,8 +62,8 @@ class SelfAttention(nn.Module):
         keys = F.max_pool2d(self.phi(x), 2).flatten(2)  # (B, C / 8, H W / 4)
         values = F.max_pool2d(self.g(x), 2).flatten(2)  # (B, C / 2, H W / 4)
         weights = torch.softmax(queries.mT @ keys, dim=-1)  # (B, H W, H W / 4)
-        mixed: Tensor = self.out((values @ weights.mT).view(len(x), -1, *x.shape[2:]))
-        return x + self.gamma * mixed
+        attended: Tensor = self.out((values @ weights.mT).view(len(x), -1, *x.shape[2:]))
+        return x + self.gamma * attended
 
 
 class EnergyBlock(nn.Module):
@@ -104,7 +104,7 @@ class BigGANEnergy(nn.Module):
     def __init__(self, size: int = 128, width: int = 48, channels: int = 3, activation: str = "relu") -> None:
         super().__init__()
         self._activation = activations.activation(activation)
-        if activation != "relu":  # a fingerprint of the network contains it; those of ReLU networks are older
+        if activation != "relu":  # fingerprints contain this attribute, and those of ReLU networks are older than it
             self.activation = activation
         _check(size, width, tuple(_ENERGY))
         multiples, downs, attention_at = _ENERGY[size]
@@ -124,7 +124,7 @@ class BigGANEnergy(nn.Module):
         return h.squeeze(1)
 
 
-class Standardised(nn.Module):
+class Standardized(nn.Module):
     """(x - mean) / sqrt(variance + 1e-4), both recorded for evenly spaced truncations from 0 to 1."""
 
     means: Tensor
@@ -141,7 +141,7 @@ class Standardised(nn.Module):
 
 
 def _between(records: Tensor, truncation: float) -> Tensor:
-    """Linear between records. (The published code swaps the two weights; at the records it makes no difference.)"""
+    """Interpolates linearly between records. (The published code swaps the weights, which is equal at the records.)"""
     place = round(truncation * (len(records) - 1), 6)  # 0.58 * 50 is not quite 29
     below = min(int(place), len(records) - 2)
     return torch.lerp(records[below], records[below + 1], place - below)
@@ -152,7 +152,7 @@ class ConditionalNorm(nn.Module):
 
     def __init__(self, width: int, condition: int, statistics: int) -> None:
         super().__init__()
-        self.standardised = Standardised(width, statistics)
+        self.standardised = Standardized(width, statistics)
         self.scale = nn.Linear(condition, width, bias=False)
         self.offset = nn.Linear(condition, width, bias=False)
 
@@ -194,7 +194,7 @@ class BigGANGenerator(nn.Module):
     """g(z): (B, noise + 1) -> (B, C, size, size) in [-1, 1], of a class that the last coordinate of z chooses.
 
     With z ~ N(0, I) the class is uniform and the latents are truncation * N(0, I) cut at two standard deviations, as
-    BigGAN has them: z is taken there by its distribution function. 64 and 224 are resized from 128 and 256, as the
+    in BigGAN: z is mapped there by its distribution function. 64 and 224 are resized from 128 and 256, as the
     paper's authors do.
     """
 
@@ -225,7 +225,7 @@ class BigGANGenerator(nn.Module):
         self.embedding = nn.Embedding(classes, noise)
         self.linear = nn.Linear(2 * noise, widths[0] * _BOTTOM**2)
         self.layers = nn.ModuleList(layers)
-        self.norm = Standardised(width, statistics)
+        self.norm = Standardized(width, statistics)
         self.scale, self.offset = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
         self.conv = conv(width, channels, 3)
         self.apply(glorot)
@@ -239,7 +239,7 @@ class BigGANGenerator(nn.Module):
         return place.long().clamp(0, self.classes - 1)
 
     def images(self, noise: Tensor, classes: Tensor) -> Tensor:
-        """Images (B, C, size, size) of these classes (B,) from truncated noise (B, noise)."""
+        """Returns images (B, C, size, size) of these classes (B,) from truncated noise (B, noise)."""
         condition = torch.cat([noise, self.embedding(classes)], 1)
         h = self.linear(condition).view(len(noise), _BOTTOM, _BOTTOM, -1).permute(0, 3, 1, 2)  # published channels-last
         for layer in self.layers:
@@ -252,7 +252,7 @@ class BigGANGenerator(nn.Module):
 
 
 def truncated(z: Tensor) -> Tensor:
-    """N(0, 1) -> N(0, 1) cut at two standard deviations, t with P(T < t) = P(Z < z)."""
+    """Maps N(0, 1) to N(0, 1) cut at two standard deviations: t with P(T < t) = P(Z < z)."""
     low, high = torch.special.ndtr(z.new_tensor([-_CUT, _CUT]))
     cut: Tensor = torch.special.ndtri(low + torch.special.ndtr(z) * (high - low))
     return cut.clamp(-_CUT, _CUT)

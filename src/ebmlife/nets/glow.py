@@ -45,7 +45,7 @@ class Glow(nn.Module):
         return energy
 
     def generate(self, z: Tensor) -> Tensor:
-        """The image of latents (B, C * size * size), the flow's inverse."""
+        """Returns the images of latents (B, C * size * size) under the inverse of the flow."""
         parts = torch.split(z, [prod(shape) for shape in self.latents], 1)
         shaped = [part.view(-1, *shape) for part, shape in zip(parts, self.latents, strict=True)]
         x: Tensor = self.flow.forward_and_log_det(shaped)[0]
@@ -53,7 +53,7 @@ class Glow(nn.Module):
 
 
 class GlowGenerator(nn.Module):
-    """The same flow from latents to images: exact samples of its density."""
+    """The inverse of a flow, from latents to images. It gives exact samples of the flow's density."""
 
     def __init__(self, glow: Glow) -> None:
         super().__init__()

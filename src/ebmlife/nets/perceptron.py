@@ -78,7 +78,7 @@ class PerceptronEnergy(nn.Module):
             sin, cos = angles.sin(), angles.cos()
             h = torch.cat([h, sin, cos], dim=1)
         *hidden, last = (layer for layer in self.layers if isinstance(layer, nn.Linear))
-        before = []  # what went into each activation
+        before = []  # the input of each activation
         for layer in hidden:
             before.append(layer(h))
             h = F.silu(before[-1])

@@ -30,7 +30,7 @@ def _norm(width: int) -> nn.GroupNorm:
 
 
 class _Level(nn.Module):
-    """One resolution of the U-Net: a block, all coarser resolutions, and a block of both outputs."""
+    """One resolution of the U-Net: a block, all coarser resolutions, and a block that combines both outputs."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -64,5 +64,5 @@ class ScoreNet(nn.Module):
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         sigma = sigma.view(-1, 1, 1, 1)
         level = (sigma.log() / 4).expand(-1, 1, *x.shape[2:])
-        foretold: Tensor = self.out(self.inner(torch.cat([x / (1 + sigma.square()).sqrt(), level], 1)))
-        return -foretold / sigma
+        predicted: Tensor = self.out(self.inner(torch.cat([x / (1 + sigma.square()).sqrt(), level], 1)))
+        return -predicted / sigma

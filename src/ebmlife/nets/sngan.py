@@ -49,7 +49,7 @@ def _check(size: int, width: int, fractions: Sequence[float]) -> None:
 
 
 def conv(inputs: int, outputs: int, kernel: int, *, bias: bool = True) -> nn.Conv2d:
-    """A convolution that keeps the resolution."""
+    """Returns a convolution that keeps the resolution."""
     return nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias)
 
 
@@ -65,7 +65,7 @@ class EnergyBlock(nn.Module):
     """conv(f(conv(f(x)))) + shortcut(x), both averaged over 2x2 pixels if `down`; the stem has no f in front.
 
     The pool is applied before the shortcut's 1x1 convolution, with which it commutes, and is merged with the second 3x3
-    convolution: a quarter, and less than half, of the operations.
+    convolution. This takes a quarter and less than half of their operations.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SNGANEnergy(nn.Module):
     def __init__(self, size: int = 32, width: int = 256, channels: int = 3, activation: str = "relu") -> None:
         super().__init__()
         self._activation = activations.activation(activation)
-        if activation != "relu":  # a fingerprint of the network contains it; those of ReLU networks are older
+        if activation != "relu":  # fingerprints contain this attribute, and those of ReLU networks are older than it
             self.activation = activation
         layout = _ENERGY.get(size, [])
         _check(size, width, [fraction for fraction, _ in layout] or [1])
@@ -196,7 +196,7 @@ class SNGANGenerator(nn.Module):
         width: Number of channels of the widest block.
         channels: Number of channels of the images.
         latent: Number of latents.
-        batch_norm: Whether layers are normalized. Without it there is no normalization.
+        batch_norm: Whether layers have batch normalization.
         batch_norm_momentum: Share of a new batch in the running statistics.
         scale_and_offset: A learned scale and offset in place of batch norm, as in the code of the paper's authors.
     """
@@ -216,7 +216,9 @@ class SNGANGenerator(nn.Module):
         if not 0 < batch_norm_momentum <= 1:
             raise BadInput(f"generator.batch_norm_momentum must be above 0 and at most 1, got {batch_norm_momentum}")
         if batch_norm and scale_and_offset:
-            raise BadInput("generator.scale_and_offset stands in for batch norm, which has its own; use one of them")
+            raise BadInput(
+                "generator.scale_and_offset replaces batch norm, which has its own scale and offset; use one of them"
+            )
         norm = partial(_norm, batch_norm=batch_norm, momentum=batch_norm_momentum, scale_and_offset=scale_and_offset)
         at_least(1, "generator", latent=latent)
         _check(size, width, fractions)

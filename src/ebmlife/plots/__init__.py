@@ -1,4 +1,4 @@
-"""Pictures of states, and charts of what a training, a chain or an attack did."""
+"""Pictures of states, and charts of trainings, chains and attacks."""
 
 from ebmlife.plots.charts import Panel, bars, burn_in, curves, diagnostics, panels, progress, span, surfaces
 from ebmlife.plots.pictures import ages, draw, grid, image, save, to_uint8

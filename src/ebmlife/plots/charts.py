@@ -1,4 +1,4 @@
-"""Charts of what a training, a chain or an attack did, the paper's diagnostic plot among them."""
+"""Charts of trainings, chains and attacks, including the paper's diagnostic plot."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def diagnostics(energy_difference: NDArray[np.float64], gradient: NDArray[np.flo
     """Draws the paper's diagnostic plot: energy difference, gradient magnitude, and their correlations.
 
     In a healthy training the difference oscillates around 0 and its auto-correlation falls fast and turns negative,
-    while the gradient magnitude settles.
+    while the gradient magnitude converges.
 
     Args:
         energy_difference: U(x+) - U(x-) of each update.

@@ -13,7 +13,7 @@ from torch import Tensor
 from ebmlife.plots.canvas import blank, rendered
 from ebmlife.storage.atomic import atomic_write
 
-_TINY, _ENOUGH = 32, 48  # pixels: images less wide than the first are enlarged until they have the second
+_TINY, _ENOUGH = 32, 48  # pixels: images narrower than the first are enlarged to at least the second
 
 
 def to_uint8(x: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def save(path: Path, picture: Image.Image) -> None:
 
 
 def ages(frames: Tensor, steps: Sequence[int], *, most: int = 10) -> Image.Image:
-    """Shows the same chains after more and more Langevin steps, one column for each number of steps.
+    """Shows the same chains at increasing numbers of Langevin steps, one column for each number.
 
     Args:
         frames: States (len(steps), B, ...) of B chains.

@@ -1,4 +1,4 @@
-"""What the code of the paper's authors does in training, and the paper does not say, as fields of a recipe."""
+"""Settings of the authors' training code that the paper does not state, as fields of a recipe."""
 
 from ebmlife.recipes.schema import Recipe, as_ebm
 

@@ -43,7 +43,7 @@ def cifar10_shortrun_small() -> dict[str, Any]:
     The temperature and the learning rates go together: at 1e-3 and 3e-4 energies swung by thousands for hundreds of
     updates, at 1e-2 they calm down within 200. 40 steps of 0.01 left frames along the borders after 800 updates; 20 of
     0.02, which reach further, had lost them after 300. Weights are averaged over 200 updates: a longer memory would
-    still hold some of the initialisation at the end. Measured here: fid_5k 129, and 118 of the generator alone; with
+    still hold some of the initialization at the end. Measured here: fid_5k 129, and 118 of the generator alone; with
     cooperative learning 223; see docs/results/shortrun.md. `zoo:cifar10-shortrun-small` is that run.
 
         ebmlife train cifar10-shortrun-small --out runs/cifar10-small
@@ -76,8 +76,8 @@ def _frozen_generator() -> dict[str, Any]:
 def cifar10_prior() -> dict[str, Any]:
     """The paper's prior EBM of CIFAR-10, with exactly the settings of its tables (needs a GPU).
 
-    Chains live for five walks of 50 steps on average, so that its energy leaks at longer ones: what the longrun model
-    learns to seal. It needs a trained generator.
+    Chains live for five walks of 50 steps on average, so that long chains leave the data. The longrun model
+    learns to correct this. It needs a trained generator.
 
         ebmlife train cifar10-prior --out runs/cifar10-prior --generator.run runs/cifar10-gan
     """
@@ -104,8 +104,8 @@ def cifar10_prior() -> dict[str, Any]:
 def cifar10_longrun() -> dict[str, Any]:
     """The paper's longrun density of CIFAR-10, with exactly the settings of its tables (needs a GPU).
 
-    Paper: FID 49.2 of 5,000 samples after 100,000 steps, 51.7 after a million. Measured here: not yet. Samples that
-    are drawn while it trains walk 1,000 steps only; the exam is what walks far.
+    Paper: FID 49.2 of 5,000 samples after 100,000 steps, 51.7 after a million. Measured here: not yet. Samples
+    that are drawn during training have only 1,000 steps; the exam runs long chains.
 
         ebmlife train cifar10-longrun --out runs/cifar10-longrun --prior.run runs/cifar10-prior
         ebmlife exam runs/cifar10-longrun --chains 5000 --evaluation-temperature 1.005

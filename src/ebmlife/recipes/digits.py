@@ -36,7 +36,7 @@ def digits_shortrun() -> dict[str, Any]:
 
 
 def _from_data() -> dict[str, Any]:
-    """What the longer lengths share: a narrow network, a Gaussian term, noise on the data, chains from data.
+    """The fields that midrun and longrun share: a narrow network, a Gaussian term, noise on the data, chains from data.
 
     A step of two thirds of the noise: with half of it, and noise of 0.1, chains take ten times as many steps from one
     digit to another, and the energy cannot learn from what they do not reach.

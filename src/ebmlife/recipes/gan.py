@@ -7,7 +7,7 @@ from ebmlife.recipes.schema import part
 
 
 def _adam(**changes: Any) -> dict[str, Any]:
-    """As Miyato et al. 2018 train all their networks."""
+    """The Adam settings of Miyato et al. 2018 for all their networks."""
     return {"learning_rate": 2e-4, "momentum": 0.0, "beta_2": 0.9, "ema": 0.0, **changes}
 
 
@@ -35,7 +35,7 @@ def digits_gan() -> dict[str, Any]:
 def cifar10_gan() -> dict[str, Any]:
     """SNGAN on CIFAR-10 with the published networks and settings (needs a GPU).
 
-    Miyato et al. 2018: FID 21.7 after 50,000 updates of the generator, the learning rate falling to 0 all the way,
+    Miyato et al. 2018: FID 21.7 after 50,000 updates of the generator, with the learning rate decaying linearly to 0,
     5 steps of the discriminator with 64 images to one of the generator with 128. Measured here: not yet.
 
         ebmlife train cifar10-gan --out runs/cifar10-gan --data.download true

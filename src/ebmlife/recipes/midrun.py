@@ -49,9 +49,9 @@ def cifar10_midrun_small() -> dict[str, Any]:
     """An energy for defense of CIFAR-10 with a narrow network, with chains from data: hours on two cores.
 
     Temperature, steps and step size are those of cifar10-shortrun-small, which were tuned; the bank is so small that a
-    state is drawn every twenty updates, and grows as old as the defense needs within a thousand. Measured here: at K =
-    100 in front of a ResNet-20, 66 % of natural test images right (92 % bare) and 16 % under attack at 8/255 (none
-    bare); see docs/results/defense.md.
+    state is drawn every twenty updates, so that its chain is as long as the defense needs within a thousand. Measured
+    here: at K = 100 in front of a ResNet-20, 66 % of natural test images right (92 % bare) and 16 % under attack at
+    8/255 (none bare); see docs/results/defense.md.
 
         ebmlife train cifar10-midrun-small --out runs/cifar10-midrun-small
     """

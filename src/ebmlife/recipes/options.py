@@ -23,8 +23,8 @@ class Registry:
     """The classes, or functions, that a field of a recipe chooses from by their kind."""
 
     field: str  # of the recipe, for messages
-    makers: dict[str, Callable[..., Any]]
-    provided: frozenset[str] = frozenset()  # names of parameters that are no options
+    constructors: dict[str, Callable[..., Any]]
+    provided: frozenset[str] = frozenset()  # names of parameters that are not options
 
     def resolve(self, chosen: Part) -> Part:
         """The part with all its options, checked, defaults filled in."""
@@ -32,35 +32,35 @@ class Registry:
 
     def make(self, chosen: Part, **provided: Any) -> Any:
         """The part itself, made of its options and of what is provided."""
-        taken = {name: value for name, value in provided.items() if self.wants(chosen, name)}
-        return self.maker(chosen)(**self.options(chosen), **taken)
+        taken = {name: value for name, value in provided.items() if self.accepts(chosen, name)}
+        return self.constructor(chosen)(**self.options(chosen), **taken)
 
     def options(self, chosen: Part) -> dict[str, Any]:
         """All options of the part, as its class receives them."""
         checked = self._checked(chosen)
         return {name: getattr(checked, name) for name in type(checked).model_fields}
 
-    def wants(self, chosen: Part, name: str) -> bool:
+    def accepts(self, chosen: Part, name: str) -> bool:
         """Whether this kind has a parameter of that name."""
-        return name in inspect.signature(self.maker(chosen)).parameters
+        return name in inspect.signature(self.constructor(chosen)).parameters
 
-    def maker(self, chosen: Part) -> Callable[..., Any]:
+    def constructor(self, chosen: Part) -> Callable[..., Any]:
         """The class or function of this kind."""
-        if chosen.kind not in self.makers:
-            raise BadInput(f"unknown {self.field}.kind {chosen.kind!r}{nearest(chosen.kind, self.makers)}")
-        return self.makers[chosen.kind]
+        if chosen.kind not in self.constructors:
+            raise BadInput(f"unknown {self.field}.kind {chosen.kind!r}{nearest(chosen.kind, self.constructors)}")
+        return self.constructors[chosen.kind]
 
     def _checked(self, chosen: Part) -> BaseModel:
-        model = self._options(self.maker(chosen))
+        model = self._options(self.constructor(chosen))
         try:
             return model.model_validate(chosen.options)
         except ValidationError as error:
             raise BadInput(explain(error, model, prefix=f"{self.field}.")) from error
 
-    def _options(self, maker: Callable[..., Any]) -> type[BaseModel]:
-        hints = get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
+    def _options(self, constructor: Callable[..., Any]) -> type[BaseModel]:
+        hints = get_type_hints(constructor.__init__ if inspect.isclass(constructor) else constructor)
         fields: dict[str, Any] = {}
-        for name, parameter in inspect.signature(maker).parameters.items():
+        for name, parameter in inspect.signature(constructor).parameters.items():
             if name not in self.provided:
                 default = ... if parameter.default is parameter.empty else parameter.default
                 fields[name] = (_readable(name, hints[name]), default)
@@ -68,7 +68,7 @@ class Registry:
 
 
 def _readable(name: str, hint: Any) -> Any:
-    """The type, such that it can be given as text too; whole numbers within bounds."""
+    """The type, extended so that it can be given as text; integers are bounded."""
     if Piecewise in (hint, *get_args(hint)):
         return Changing
     optional = NoneType in get_args(hint)

@@ -68,7 +68,7 @@ Changing = Annotated[  # over training
 ]
 Steps = Annotated[Changing, AfterValidator(_steps)]
 Rate = Annotated[Changing, AfterValidator(_positive)]
-Decay = Annotated[  # 0.0 stays 0.0: recipes' hashes have always known it as that
+Decay = Annotated[  # 0.0 stays 0.0, as in the hashes of all recipes
     Changing, AfterValidator(_decay), PlainSerializer(lambda schedule: _plain(schedule, float))
 ]
 Optional = BeforeValidator(_none)  # 'none' on the command line
@@ -154,7 +154,7 @@ class Noise(Section):
 
 
 class Watch(Section):
-    """How often a run is shown."""
+    """How often pictures and TensorBoard entries of a run are written."""
 
     tensorboard_every: Count = 10
     pictures_every: Count = 1000
@@ -213,7 +213,7 @@ _BEFORE = {"explosion": OLD_EXPLOSION}
 
 
 def as_before(values: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's fields with the values that stood for "none" in the first runs."""
+    """A recipe's fields with the values that meant "none" in the first runs."""
     return {name: _BEFORE[name] if value is None and name in _BEFORE else value for name, value in values.items()}
 
 

@@ -1,9 +1,9 @@
 """Recipes for densities of the plane that are known exactly, by three lengths of chain: half a minute of one core.
 
 Network, data, step size and updates are the same in all three; only the chains differ. Modes, rings and arms are wider
-than the toys' own: Langevin chains must cross between them within the training, because what is learned of chains that
-never leave a mode says nothing of its mass. (At the mixture's own width, 0.06, the barrier is 11 nats; after 2,000
-updates from data one of the eight modes had nearly all of the mass.)
+than the toys' own: Langevin chains must cross between them within the training, because chains that never leave a mode
+do not determine its mass. (At the mixture's own width, 0.06, the barrier is 11 nats; after 2,000 updates from data one
+of the eight modes had nearly all of the mass.)
 """
 
 from typing import Any

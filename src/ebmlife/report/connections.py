@@ -34,7 +34,7 @@ class Timed(io.RawIOBase):
             raise HTTPException("too many bytes")
         left = self._deadline - time.monotonic()
         try:
-            if left <= 0:  # even if there are bytes to read
+            if left <= 0:  # also if bytes are available
                 raise TimeoutError
             self._connection.settimeout(left)
             got = self._connection.recv_into(memoryview(buffer)[: self._left])
@@ -59,7 +59,7 @@ class Connections:
         """Returns False if all connections have requests that are being answered."""
         with self._lock:
             if len(self._open) >= self._most:
-                slowest = next((it for it, heard in self._open.items() if not heard), None)
+                slowest = next((it for it, read in self._open.items() if not read), None)
                 if slowest is None:
                     return False
                 del self._open[slowest]
@@ -68,7 +68,7 @@ class Connections:
             self._open[connection] = False
             return True
 
-    def heard(self, connection: socket.socket, complete: bool = True) -> None:
+    def mark_read(self, connection: socket.socket, complete: bool = True) -> None:
         """Notes that the request has been read, so that the connection stays open until it is answered.
 
         With `complete=False` it has been answered, and the connection can be replaced again.

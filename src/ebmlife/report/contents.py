@@ -40,10 +40,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a report shows of a run."""
+    """The contents of a report on a run."""
 
     name: str
-    place: str  # as the user gave it
+    place: str  # the name that the user gave
     recipe: Recipe
     headline: str
     facts: Sequence[Fact]
@@ -71,7 +71,7 @@ class Contents:
 
 
 def read_contents(run: str | Path) -> Contents:
-    """Reads what a report shows of a run.
+    """Reads the contents of a report on a run.
 
     Args:
         run: A run's folder, or any other name of a model, such as `zoo:digits-shortrun`.
@@ -82,8 +82,8 @@ def read_contents(run: str | Path) -> Contents:
     folder, own, notes = locate.find(run), locate.own(run), Notes()
     recipe = _recipe(folder)
     lines: list[Line] = notes.part("log.jsonl", lambda: _log(folder, notes), [])
-    walked = notes.part("life cycle", lambda: _walked(own), None)
-    found, strip = walked or (None, None)
+    life_cycle = notes.part("life cycle", lambda: _life_cycle(own), None)
+    found, strip = life_cycle or (None, None)
     shape = notes.part("checkpoint", lambda: summary.states(folder), None)
     saved = notes.part("checkpoint", lambda: summary.newest(folder)[0], 0)
     sizes: list[Fact] = notes.part("checkpoint", lambda: summary.sizes(folder), [])
@@ -114,7 +114,7 @@ def read_contents(run: str | Path) -> Contents:
 
 
 def _recipe(folder: Path) -> Recipe:
-    """Reads the recipe, without which there is no report."""
+    """Reads the recipe, which every report needs."""
     if SafeFolder(folder).file(folder / "recipe.json", largest=LARGEST) is None:
         raise BadInput(f"{folder} is not the folder of a run: it has no recipe.json")
     try:
@@ -132,7 +132,7 @@ def _log(folder: Path, notes: Notes) -> list[Line]:
     return found.lines
 
 
-def _walked(own: Path) -> tuple[Life, Sheet] | None:
+def _life_cycle(own: Path) -> tuple[Life, Sheet] | None:
     found = life.read(own)
     return None if found is None else (found, sheet(found.cycle.strip))
 
@@ -144,7 +144,7 @@ def _results(own: Path) -> Results:
     return found
 
 
-_KINDS = {
+_PICTURES = {
     "samples": ("Samples", "new samples from the averaged weights"),
     "bank": ("Bank", "states of the bank that is kept between updates"),
     "generator": ("Generator", "images of the generator, before any Langevin step"),
@@ -155,7 +155,7 @@ _TRIED = 25  # newest files of a kind that are tried until one can be shown
 def _pictures(folders: dict[Path, SafeFolder], recipe: Recipe, notes: Notes) -> list[Picture]:
     """Returns the newest picture of each kind."""
     found = []
-    for kind, (title, what) in _KINDS.items():
+    for kind, (title, what) in _PICTURES.items():
         named = re.compile(rf"{kind}-([0-9]{{1,15}})\.png")
         files = [
             (int(match[1]), file, inside)

@@ -1,4 +1,4 @@
-"""Charts that tell a valid density from a sampler: metrics over the steps, mixing, and the burn-in bank."""
+"""Charts that distinguish a valid density from a sampler: metrics over the steps, mixing, and the burn-in bank."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +54,7 @@ def _mixing(life: Life) -> list[Chart]:
         for name, of in (("rhat_energy", "energy"), ("rhat_features", "features"))
         if any(cycle.metrics.get(name, ()))
     ]
-    caption = "R-hat of parallel chains. Near 1, chains have forgotten their start."
+    caption = "R-hat of parallel chains. Values near 1 mean that chains no longer depend on their start."
     if not lines:
         return []
     return [Chart("Mixing", cycle.steps, lines, "Langevin steps", "R-hat", caption, log_x=True, log_y=True)]

@@ -1,4 +1,4 @@
-"""Pictures inside the page: PNGs as data URIs, and sheets of many small images that style sheets cut up."""
+"""Pictures inside the page: PNGs as data URIs, and sheets of many small images, which style sheets crop."""
 
 import base64
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The life cycle of a run on its page: from its exam, or from a shorter exam that the report runs and keeps."""
+"""The life cycle of a run on its page: from its exam, or from a shorter exam that the report runs and saves."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,8 @@ from ebmlife.runs import locate
 from ebmlife.runs.user_code import NOTHING, Trust
 from ebmlife.sampling.long_run import Progress
 from ebmlife.storage import checkpoint
-from ebmlife.storage.workspace import Layout, Workspace, differences
+from ebmlife.storage.settings import differences
+from ebmlife.storage.workspace import Layout, Workspace
 
 _LAYOUT = Layout("life cycle", file="walk.json", result="life-cycle.json", replaces=True)
 _STEPS = 10_000  # enough to see samples of shortrun and midrun models degrade
@@ -25,8 +26,8 @@ _IMAGES, _POINTS = 64, 1000  # chains of images, and of points in the plane: few
 _SHOWN = 10  # chains of images on the page; points are all shown
 _DISTANCES = {  # by the beginning of their names
     "fid": "FID, the Fréchet distance in Inception features",
-    "fd_digits": "the Fréchet distance in features of a small classifier of digits, which is no FID",
-    "moments": "the Fréchet distance of the states themselves (images averaged to 8x8), which is no FID",
+    "fd_digits": "the Fréchet distance in features of a small classifier of digits, which is not FID",
+    "moments": "the Fréchet distance of the states themselves (images averaged to 8x8), which is not FID",
 }
 _LENGTHS = {"short: new images": 0, "middle: defense": MIDRUN, "long: density": LONGRUN}
 
@@ -106,11 +107,11 @@ def walk(
     if (own / "exam" / "life-cycle.json").is_file():
         return True
     place, source = _place(own), locate.find(run)
-    there, wanted = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
-    same = not differences(there, wanted, [name for name, value in wanted.items() if value is not None])
+    saved, requested = _settings(place), _weights(source) | {"steps": steps, "chains": chains}
+    same = not differences(saved, requested, [name for name, value in requested.items() if value is not None])
     if same and (place / "life-cycle.json").is_file():
         return True
-    settings = there if same else _new(wanted, source)
+    settings = saved if same else _new(requested, source)
     config = _config(settings, summary.states(source) or ())
     exam = of_run(run, config, folder=place, device=device, trust_code=trust, scope="page")
     with Workspace(place, settings, _LAYOUT).open():
@@ -121,7 +122,7 @@ def walk(
 
 
 def _config(settings: dict[str, Any], shape: tuple[int, ...]) -> ExamConfig:
-    """The settings of a page's exam, which takes a minute: chains start as in training, features are cheap."""
+    """Returns the settings of a page's exam, which takes a minute: chains start as in training, features are cheap."""
     return ExamConfig(
         steps=settings["steps"],
         chains=settings["chains"],
@@ -145,10 +146,10 @@ def _weights(source: Path) -> dict[str, Any]:
     return {"update": newest, "weights": manifest["sha256"]["tensors.safetensors"]}
 
 
-def _new(wanted: dict[str, Any], source: Path) -> dict[str, Any]:
+def _new(requested: dict[str, Any], source: Path) -> dict[str, Any]:
     """Completes the settings of a page's exam."""
     usual = {"steps": _STEPS, "chains": _POINTS if len(summary.states(source) or ()) == 1 else _IMAGES}
-    settings = wanted | {name: value for name, value in usual.items() if wanted[name] is None}
+    settings = requested | {name: value for name, value in usual.items() if requested[name] is None}
     for name, least, most in (("steps", 0, 10**9), ("chains", 2, 10**6)):
         if not least <= settings[name] <= most:
             raise BadInput(f"--{name} must be at least {least} and at most {most}, got {settings[name]}")

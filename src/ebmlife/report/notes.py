@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from ebmlife.errors import BadInput, shown
 
-_MOST, _REASON = 20, 300  # notes that are kept; letters of each
+_MOST, _REASON = 20, 300  # the largest number of notes, and of characters in each
 T = TypeVar("T")
 
 

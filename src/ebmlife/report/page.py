@@ -115,7 +115,7 @@ def render(runs: Sequence[Contents], *, live: bool = False, form: Form | None = 
 
 
 def _drawn(name: str, title: str, context: dict[str, Any]) -> str:
-    """Renders a section, or an explanation in its place if that fails."""
+    """Renders a section, or an explanation if that fails."""
     environment = _environment()
     try:
         return environment.get_template(f"{name}.html").render(context).strip()

@@ -43,7 +43,7 @@ _HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves the report of `run`; with a trials, images can be tried on it."""
+    """Serves the report of `run`. With `trials`, users can attack and purify their own images."""
 
     daemon_threads = True
     request_queue_size = 2 * _CONNECTIONS
@@ -71,7 +71,7 @@ class PageServer(ThreadingHTTPServer):
         return ip_address(str(self.server_address[0])).is_loopback
 
     def page(self) -> Page:
-        """Returns the page at most a second old, or the previous one if rendering takes too long."""
+        """Returns a page that is at most a second old, or the previous one if rendering takes too long."""
         if not self._lock.acquire(timeout=_PATIENCE):
             if self._made is None:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the page is being rendered; try again")
@@ -95,13 +95,13 @@ class PageServer(ThreadingHTTPServer):
             self.close_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        self.connections.heard(request, complete=False)
+        self.connections.mark_read(request, complete=False)
         linger(request, seconds=_ENDING, most=LARGEST)
         self.connections.leave(request)
         self.close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Prints an error of ours in one line, and nothing if a client has left."""
+        """Prints an error of the server in one line, and nothing if the client has left."""
         error = sys.exception()
         if isinstance(error, Exception) and not isinstance(error, OSError):
             print(f"ebmlife: a request failed: {shown(reason(error), 300)}", file=sys.stderr, flush=True)
@@ -138,8 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, routes: dict[str, Callable[[str, bytes], None]], *, body: bool = False) -> None:
         """Calls the route of the path, or that of its first part with the rest as argument."""
         try:
-            sent = self._body() if body else b""  # read before anything is refused: a browser reads no answer before
-            self.server.connections.heard(self.connection)
+            sent = self._body() if body else b""  # read first: a browser reads no answer before it has sent everything
+            self.server.connections.mark_read(self.connection)
             self._check_origin()
             first, slash, rest = self._address().path.removeprefix("/").partition("/")
             route = routes.get(first + slash)
@@ -152,11 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(Refused(HTTPStatus.BAD_REQUEST, shown(str(error), 500)))
         except OSError:
             raise  # the client has gone
-        except Exception as error:  # a fault of ours
+        except Exception as error:  # an error of the server
             self._refuse(Refused(HTTPStatus.INTERNAL_SERVER_ERROR, shown(reason(error), 500)))
 
     def _check_origin(self) -> None:
-        """Other sites' pages, open in the same browser, must reach nothing here, whatever name they give this host."""
+        """Refuses requests from pages of other sites in the same browser, under any name of this host."""
         host, *others = self.headers.get_all("Host", [""])
         if others or not is_own(host, self.server.host):
             raise Refused(HTTPStatus.FORBIDDEN, "the page is served only under this computer's own address")
@@ -177,8 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json({"digest": page.digest, "sections": sections})
 
     def _begin(self, rest: str, sent: bytes) -> None:
-        wish = TrialSettings.parse(self._query())
-        name = self._trials().begin(sent, self.headers.get_content_type(), wish)
+        settings = TrialSettings.parse(self._query())
+        name = self._trials().begin(sent, self.headers.get_content_type(), settings)
         self._send_json({"address": f"trial/{name}"}, HTTPStatus.ACCEPTED)
 
     def _state(self, rest: str, sent: bytes) -> None:
@@ -238,8 +238,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK, *, policy: str = _NOTHING) -> None:
         self._answered = True
-        self.request_version = self.default_request_version  # the library would leave the headers out for 0.9
-        self.connection.settimeout(_ANSWERING)  # for all of it
+        self.request_version = self.default_request_version  # for HTTP 0.9, the library would omit the headers
+        self.connection.settimeout(_ANSWERING)  # for the whole answer
         self.send_response(status)
         for name, value in (_HEADERS | {"Content-Security-Policy": policy}).items():
             self.send_header(name, value)

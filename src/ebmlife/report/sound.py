@@ -1,4 +1,4 @@
-"""Validation of what a page reads from files: JSON may hold anything."""
+"""Validates values that a page reads from files: JSON can hold anything."""
 
 import math
 from collections.abc import Mapping

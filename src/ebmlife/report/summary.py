@@ -123,7 +123,7 @@ def seconds(lines: Sequence[dict[str, Any]]) -> float:
 
 
 def image_steps(recipe: EBMRecipe, updates: int) -> int:
-    """Langevin steps of single images, summed over updates, as the chains declare them."""
+    """Returns the Langevin steps of single images, summed over updates, as the chains declare them."""
     phases = recipe.langevin.steps.phases
     ends = [*(phase.from_update for phase in phases[1:]), updates]
     spans = (max(min(end, updates) - phase.from_update, 0) for phase, end in zip(phases, ends, strict=True))
@@ -133,7 +133,7 @@ def image_steps(recipe: EBMRecipe, updates: int) -> int:
 
 
 def class_names(recipe: Recipe) -> Sequence[str]:
-    """Of the data's classes; none where numbers must do."""
+    """Returns the names of the data's classes, or () if they are only known by number."""
     return build.describe(recipe.data).class_names
 
 

@@ -26,7 +26,7 @@ _SHOWN = 1.5  # the square [-1.5, 1.5]^2 is drawn
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Two densities as images, and how far apart they are."""
+    """Two densities as images, and the distance between them."""
 
     model: str  # an image as a data URL
     truth: str

@@ -1,4 +1,4 @@
-"""A trial: one image is attacked and purified while the page shows it. Nothing is written to disk."""
+"""A trial attacks and purifies one image while the page shows it. It writes nothing to disk."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ ABANDONED = 20.0  # seconds without a request, after which a trial ends
 
 @dataclass(frozen=True)
 class Defense:
-    """What a trial attacks: a classifier, and the energy that purifies its images."""
+    """The target of a trial: a classifier, and the energy that purifies its images."""
 
     energy: Energy
     step_size: float
@@ -41,12 +41,12 @@ class Defense:
         return self.classes[index] if index < len(self.classes) else str(index)
 
 
-class _Cancelled(Exception):
+class _Canceled(Exception):
     pass
 
 
-class _Cancellable(nn.Module):
-    """An energy whose chains can be cancelled at any step."""
+class _Cancelable(nn.Module):
+    """An energy whose chains can be canceled at any step."""
 
     def __init__(self, energy: Energy, check: Callable[[], None]) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class _Cancellable(nn.Module):
 class Trial:
     """A trial of one image, in a thread of its own; `state` is what the page shows."""
 
-    def __init__(self, defense: Defense, x: Tensor, wish: TrialSettings) -> None:
-        self._defense, self._x, self._wish = defense, x[None].to(defense.device), wish
-        energy = _Cancellable(defense.energy, self._check)
-        purifier = Purifier(energy, steps=wish.langevin, step_size=defense.step_size, clip=defense.clip)
-        self._robust = DefendedClassifier(defense.classifier, purifier, replicas=REPLICAS, gradient=wish.attacker)
-        self._state: dict[str, Any] = {"done": 0.0, "said": "", "over": False, "failed": False, "frames": []}
+    def __init__(self, defense: Defense, x: Tensor, settings: TrialSettings) -> None:
+        self._defense, self._x, self._settings = defense, x[None].to(defense.device), settings
+        energy = _Cancelable(defense.energy, self._check)
+        purifier = Purifier(energy, steps=settings.langevin, step_size=defense.step_size, clip=defense.clip)
+        self._robust = DefendedClassifier(defense.classifier, purifier, replicas=REPLICAS, gradient=settings.attacker)
+        self._state: dict[str, Any] = {"done": 0.0, "message": "", "over": False, "failed": False, "frames": []}
         self._state |= {"natural": None, "attacked": None, "purified": None}
-        self._stop, self._asked = threading.Event(), time.monotonic()
+        self._stop, self._last_request = threading.Event(), time.monotonic()
         self.thread = threading.Thread(target=self._work, daemon=True)
         self.thread.start()
 
@@ -79,29 +79,29 @@ class Trial:
         return bool(self._state["over"])
 
     def state(self) -> dict[str, Any]:
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         return self._state
 
     def cancel(self) -> None:
         self._stop.set()
 
     def _check(self) -> None:
-        if self._stop.is_set() or time.monotonic() - self._asked > ABANDONED:
-            raise _Cancelled
+        if self._stop.is_set() or time.monotonic() - self._last_request > ABANDONED:
+            raise _Canceled
 
     def _show(self, **changes: Any) -> None:
-        self._state = self._state | changes  # a new dict: readers never see half of a change
+        self._state = self._state | changes  # a new dict, so that readers never see a partial change
 
     def _work(self) -> None:
         try:
-            self._show(said=self._run(), done=1.0, over=True)
-        except _Cancelled:
-            self._show(said="Cancelled.", over=True)
+            self._show(message=self._run(), done=1.0, over=True)
+        except _Canceled:
+            self._show(message="Canceled.", over=True)
         except Exception as error:  # any error must end the trial: the next one waits for it
-            self._show(said=f"The trial failed: {' '.join(str(error).split())}", failed=True, over=True)
+            self._show(message=f"The trial failed: {' '.join(str(error).split())}", failed=True, over=True)
 
     def _run(self) -> str:
-        self._show(said="Classifying the natural image")
+        self._show(message="Classifying the natural image")
         logits = self._defended(self._x, "natural")
         y = logits.argmax(1)
         label = int(y)
@@ -117,13 +117,13 @@ class Trial:
             attacked=_stage(adversary, [self._prediction("the classifier alone", bare_attacked, label)]), done=0.75
         )
         cleaned = self._purify(adversary)
-        self._show(said="Classifying by the defense", done=0.9)
+        self._show(message="Classifying by the defense", done=0.9)
         final = self._defended(adversary, "attacked")
         self._show(purified=_stage(cleaned, [self._prediction("the defense", final, label)]))
         return self._summary(label, int(bare_attacked.argmax()), int(final.argmax()))
 
     def _attack(self, y: Tensor) -> Tensor:
-        if not self._wish.radius:
+        if not self._settings.radius:
             return self._x
 
         def show(progress: attacks.Progress) -> None:
@@ -132,14 +132,21 @@ class Trial:
             adversary = progress.tally.adversaries.to(self._x.device)
             predictions = [self._prediction("the classifier alone", self._robust.classify(adversary), int(y))]
             self._show(
-                said=f"Attacking: step {max(step - 1, 0)} of {self._wish.steps}",
+                message=f"Attacking: step {max(step - 1, 0)} of {self._settings.steps}",
                 attacked=_stage(adversary, predictions),
                 done=0.05 + 0.7 * progress.done,
             )
 
-        threat = Threat("linf", self._wish.radius / 255)
+        threat = Threat("linf", self._settings.radius / 255)
         record = attacks.evaluate(
-            self._robust, self._x, y, threat=threat, steps=self._wish.steps, verify=VERIFY, evaluations=1, watch=show
+            self._robust,
+            self._x,
+            y,
+            threat=threat,
+            steps=self._settings.steps,
+            verify=VERIFY,
+            evaluations=1,
+            watch=show,
         )
         return record.tally.adversaries.to(self._x.device)
 
@@ -147,15 +154,15 @@ class Trial:
         """Walks one chain of the defense, and shows it at log-spaced steps."""
         purifier, frames = self._robust.purifier, []
         noise = purifier.noise(next(purifier.parts([derive_seed(0, "picture")], replicas=1)), x.device)
-        marks = log_spaced(self._wish.langevin, per_decade=3)
+        marks = log_spaced(self._settings.langevin, per_decade=3)
         for done, step in pairwise([0, *marks]):
             x = purifier.walk(x, noise, steps=step - done)
             frames.append({"step": step, "image": _picture(x)})
             self._show(
                 frames=list(frames),
                 purified=_stage(x, []),
-                said=f"Purifying: step {step} of {self._wish.langevin}",
-                done=0.75 + 0.15 * step / self._wish.langevin,
+                message=f"Purifying: step {step} of {self._settings.langevin}",
+                done=0.75 + 0.15 * step / self._settings.langevin,
             )
         return x
 
@@ -179,7 +186,7 @@ class Trial:
 
 
 def _stage(x: Tensor, predictions: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"image": _picture(x), "said": predictions}
+    return {"image": _picture(x), "predictions": predictions}
 
 
 def _picture(x: Tensor) -> str:

@@ -30,13 +30,13 @@ class TrialSettings:
 
     @classmethod
     def parse(cls, values: dict[str, str]) -> Self:
-        counts = {name: _whole(name, values.get(name, ""), *limits) for name, limits in LIMITS.items()}
+        counts = {name: _integer(name, values.get(name, ""), *limits) for name, limits in LIMITS.items()}
         if values.get("attacker") not in ATTACKERS:
             raise BadInput(f"attacker must be one of {', '.join(ATTACKERS)}")
         return cls(attacker=values["attacker"], **counts)
 
 
-def _whole(name: str, text: str, least: int, most: int) -> int:
+def _integer(name: str, text: str, least: int, most: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 9 and least <= int(text) <= most):
         raise BadInput(f"{name} must be a whole number from {least} to {most}")
     return int(text)

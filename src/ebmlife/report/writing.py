@@ -1,4 +1,4 @@
-"""Writes reports: computes what training did not leave, stores it beside the run, and writes the HTML file."""
+"""Writes reports: computes what the run's folder lacks, stores it there, and writes the HTML file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ def prepare(
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Computes what a report shows and training did not leave, and stores it in RUN/report.
+    """Computes what a report needs and the run's folder lacks, and stores it in RUN/report.
 
     Args:
         run: A run's folder, or any other name of a model, such as `zoo:digits-shortrun`.
@@ -41,8 +41,8 @@ def prepare(
     """
     own = locate.own(run)
     SafeFolder(own).tree(own / "report")  # nothing outside is written or continued
-    asked = {"steps": steps, "chains": chains}
-    if not life.walk(run, **asked, device=device, trust=trust, progress=progress, stopping=stopping):
+    requested = {"steps": steps, "chains": chains}
+    if not life.walk(run, **requested, device=device, trust=trust, progress=progress, stopping=stopping):
         return False
     samples.draw(run, device=device, trust=trust)
     surfaces.draw(run, device=device, trust=trust)

@@ -29,11 +29,11 @@ class Images:
     trained: Part  # what the model was trained on
 
     def spread(self, n: int) -> Tensor:
-        """n rows, or all if there are fewer, evenly spread: images are often ordered by class."""
+        """Returns n evenly spread rows, or all if there are fewer: images are often ordered by class."""
         return torch.linspace(0, len(self.data) - 1, min(n, len(self.data))).round().long()
 
     def repeated(self, rows: Tensor) -> int | None:
-        """How many of the rows are training images; None if neither settings nor contents can tell."""
+        """Returns how many of the rows are training images; None if this cannot be determined."""
         overlap = splits.overlap(self.trained, self.part)
         if overlap is None:
             return repeats.count(self.part, self.data, rows, self.trained)
@@ -41,7 +41,7 @@ class Images:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """For records: the source of the images, whether the model was trained on them, and a fingerprint."""
+        """The source of the images, whether the model was trained on them, and a fingerprint, for records."""
         rows = self.spread(_PROBED)
         repeated = self.repeated(rows)
         return {
@@ -83,7 +83,7 @@ def choose(model: Model, changes: Mapping[str, str], split: str | None, *, tests
 
 
 def _changed(model: Model, given: Mapping[str, str]) -> Part:
-    """The run's data with these options. For another kind of data, or another folder, the run's own do not apply."""
+    """Returns the run's data with these options. The run's own options do not apply to another kind or folder."""
     own, kind = model.recipe.data, given.get("kind", model.recipe.data.kind)
     kept = own.options if kind == own.kind else {}
     if kind == "folder" and "folder" in given:
@@ -91,6 +91,6 @@ def _changed(model: Model, given: Mapping[str, str]) -> Part:
     options: dict[str, Any] = kept | {name: value for name, value in given.items() if name != "kind"}
     requested = part(kind, **options)
     for name, value in zip(("channels", "size"), model.shape, strict=False):
-        if len(model.shape) == 3 and DATA.wants(requested, name):
+        if len(model.shape) == 3 and DATA.accepts(requested, name):
             options.setdefault(name, value)
     return DATA.resolve(part(kind, **options))

@@ -1,4 +1,4 @@
-"""Writes networks without their training, as the folder of a run that can be loaded but not resumed."""
+"""Writes networks without their training state, as the folder of a run that can be loaded but not resumed."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def write_weights(
         net: The network of the energy.
         generator: The generator, or None.
         prior: The fixed part of the energy, or None.
-        shape: Of a state, such as (C, H, W).
+        shape: Shape of a state, such as (C, H, W).
         update: The number of updates that the weights were trained for.
         origin: Where the weights come from, for the manifest.
 

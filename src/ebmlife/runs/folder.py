@@ -16,18 +16,18 @@ _LAYOUT = Layout(
     "run",
     file="recipe.json",
     swept=("", "pictures"),
-    remedy="undo the change, or add --allow-changes to `ebmlife resume`",
+    advice="undo the change, or add --allow-changes to `ebmlife resume`",
 )
 
 
 def workspace(folder: Path) -> Workspace:
-    """The workspace of a run. Recipes are compared by `recipes.schema.differences`, which knows their defaults."""
+    """Returns the workspace of a run. It does not compare settings: `recipes.schema.differences` compares recipes."""
     return Workspace(folder, {}, _LAYOUT)
 
 
 @contextmanager
 def new_run(folder: Path, recipe: Recipe) -> Iterator[None]:
-    """Creates the folder of a run and locks it. If it is killed meanwhile, another new run may take the folder."""
+    """Creates and locks the folder of a run. If it is killed before it has a recipe, another run may use the folder."""
     created = not folder.exists()
     with workspace(folder).exclusive():
         try:
@@ -53,13 +53,13 @@ def existing_run(folder: Path) -> Iterator[None]:
 
 
 def refuse_taken(folder: Path) -> None:
-    """BadInput if the folder exists and holds anything."""
+    """Raises BadInput if the folder exists and is not empty."""
     if folder.exists() and not (folder.is_dir() and _vacant(folder)):
         raise BadInput(f"{folder} exists already; choose another --out, or continue it with: ebmlife resume {folder}")
 
 
 def _vacant(folder: Path) -> bool:
-    """Whether the folder is empty, except for what a run leaves that was killed before it had its recipe."""
+    """Whether the folder is empty, apart from the files of a run that was killed before it wrote its recipe."""
     return all(entry.name in (".lock", UNSAVED) or entry.name.endswith(".unfinished") for entry in folder.iterdir())
 
 
@@ -69,13 +69,13 @@ def holds_run(folder: Path) -> bool:
 
 
 def require_run(folder: Path) -> None:
-    """BadInput if the folder of a run has been removed while the run trains."""
+    """Raises BadInput if the folder of a run has been removed during its training."""
     if not holds_run(folder):
         raise BadInput(f"{folder} has been removed, or is no longer the folder of a run; nothing can be saved there")
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """The complete recipe of a run, from its recipe.json."""
+    """Returns the complete recipe of a run, from its recipe.json."""
     try:
         return build.resolve(validate(read_json(folder / "recipe.json")))
     except BadInput as error:

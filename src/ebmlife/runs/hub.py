@@ -60,15 +60,15 @@ def parse(name: str) -> tuple[str, str | None]:
 
 
 def find_hub() -> Hub:
-    """The folder named by EBMLIFE_HUB, if that is set; else the Hugging Face hub."""
+    """Returns the folder named by EBMLIFE_HUB, if that is set; else the Hugging Face hub."""
     local = os.environ.get(_LOCAL)
     return LocalHub(Path(local).expanduser()) if local else HuggingFace()
 
 
 def files_of_model(sizes: Mapping[str, int | None], repository: str, *, update: int | None) -> list[str]:
-    """The names of the files of a model, among all files of a repository.
+    """Returns the names of the files of a model, among all files of a repository.
 
-    `sizes` has bytes by name, where they are known. A file that is larger than in any model is a BadInput.
+    `sizes` has bytes by name, where they are known. Raises BadInput for a file that is larger than in any model.
     """
     checkpoints = {int(match[1]): name for name in sizes if (match := _CHECKPOINT.fullmatch(name))}
     chosen = max(checkpoints, default=None) if update is None else update
@@ -145,7 +145,7 @@ class HuggingFace:
     def download(self, repository: str, revision: str | None, *, update: int | None = None) -> Path:
         try:
             about = self._library.model_info(repository, revision=revision, files_metadata=True)
-        except Exception as error:  # the hub's, or that of the HTTP library
+        except Exception as error:  # an exception of the hub or of the HTTP library
             return self._cached(repository, revision, error)
         sizes = {file.rfilename: file.size for file in about.siblings}
         names = files_of_model(sizes, repository, update=update)
@@ -155,7 +155,7 @@ class HuggingFace:
             raise _unreachable(repository, error, "check the network connection") from error
 
     def _cached(self, repository: str, revision: str | None, error: Exception) -> Path:
-        """What was downloaded before, if the hub cannot be reached."""
+        """Returns what was downloaded before, if the hub cannot be reached."""
         try:
             return Path(
                 self._library.snapshot_download(

@@ -6,7 +6,7 @@ from ebmlife.runs import hub, zoo
 
 
 def find(name: str | Path, *, update: int | None = None) -> Path:
-    """The folder to read a model from. `update` chooses the checkpoint that is downloaded, where one must be."""
+    """Returns the folder of a model. `update` chooses the checkpoint to download, if the model is on the hub."""
     text = str(name)
     if hub.is_shared(text):
         return hub.find_hub().download(*hub.parse(text), update=update)
@@ -14,7 +14,7 @@ def find(name: str | Path, *, update: int | None = None) -> Path:
 
 
 def own(name: str | Path) -> Path:
-    """The folder for measurements of a model: that of the run, or one with the model's name in the current folder."""
+    """Returns the folder for results of a model: its run, or a folder with its name in the working directory."""
     text = str(name)
     if hub.is_shared(text) or text.startswith(zoo.PREFIX):
         return Path(text.rpartition("/")[2].removeprefix(zoo.PREFIX))

@@ -1,7 +1,7 @@
-"""The log, TensorBoard, pictures and progress bar of a run while it trains.
+"""The log, TensorBoard entries and pictures of a run while it trains.
 
-Each is called with the report of every update. None draws from the run's random streams, so that watching a run never
-changes what it learns.
+Each writer is called with the report of every update. None draws from the run's random streams, so that logging never
+changes what a run learns.
 """
 
 import json
@@ -71,7 +71,7 @@ class Log:
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
-    """The lines of a log, ordered by update, without those that cannot be read."""
+    """Returns the lines of a log, ordered by update, without those that cannot be read."""
     return list(_scan(file)[0].values())
 
 
@@ -81,7 +81,7 @@ def shows_updates(file: Path) -> bool:
 
 
 def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
-    """Lines by update, and damaged lines. A last line that a kill cut off is neither.
+    """Returns lines by update, and damaged lines. A last line that a kill cut off is neither.
 
     If an update has several lines, the last one is kept: updates that are made again are logged again.
     """
@@ -102,7 +102,7 @@ def _scan(file: Path) -> tuple[dict[int, dict[str, Any]], list[bytes]]:
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
-    """The metrics in a line of the log; None if it is anything else."""
+    """Returns the metrics in a line of the log; None if it is anything else."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
@@ -113,18 +113,18 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number, NaN included, or None, which stands for a metric that does not apply to an update."""
+    """Whether it is a number, NaN included, or None, for a metric that does not apply to an update."""
     return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
 def record(report: Report, chains: Chains | None, speed: float) -> dict[str, Any]:
-    """The line of the log for an update."""
+    """Returns the line of the log for an update."""
     times = {"data_seconds": round(report.data_seconds, 6), "updates_per_second": round(speed, 3)}
     return asdict(report) | times | ages(chains)
 
 
 def ages(chains: Chains | None) -> dict[str, float]:
-    """How often the states of the bank have been updated since initialization; with a burn-in bank, its states too."""
+    """Returns how often the states of the banks have been updated since their initialization, as mean and maximum."""
     if chains is None or chains.bank is None:
         return {}
     age = chains.bank.age.double()
@@ -217,7 +217,7 @@ def _draw_burn_in(run: Path, chains: WithBurnIn) -> None:
 
 
 def _column(lines: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
-    """A metric by line; NaN where it is missing."""
+    """Returns the values of a metric by line, with NaN for missing ones."""
     return np.array([line.get(name) for line in lines], dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""What the bits of a run depend on besides its recipe: threads, kernels, processor, versions."""
+"""The conditions that affect the bits of a run besides its recipe: threads, kernels, processor, versions."""
 
 import platform
 from importlib.metadata import version
@@ -15,12 +15,12 @@ _FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16",
 
 
 def versions() -> dict[str, str]:
-    """The versions of ebmlife, PyTorch, NumPy and Python."""
+    """Returns the versions of ebmlife, PyTorch, NumPy and Python."""
     return {name: version(name) for name in ("ebmlife", "torch", "numpy")} | {"python": platform.python_version()}
 
 
 def describe(recipe: Recipe, device: torch.device) -> dict[str, Any]:
-    """This machine and process, as in the manifest of a checkpoint."""
+    """Returns a description of this machine and process for the manifest of a checkpoint."""
     name, features = processor()
     return {
         "threads": torch.get_num_threads(),
@@ -49,7 +49,7 @@ def _path(recipe: Recipe, device: torch.device) -> str:
 
 
 def processor() -> tuple[str, set[str]]:
-    """The name of the processor, and its features that computing depends on, where the system lists them."""
+    """Returns the name of the processor, and those of its features that affect results, if the system lists them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -21,7 +21,7 @@ MOST = 10**7  # samples in one call
 
 @dataclass(frozen=True)
 class Model:
-    """The networks of a run with all that is needed to sample from them."""
+    """The networks of a run, and everything that is needed to sample from them."""
 
     net: nn.Module
     energy: Energy  # net / temperature, plus prior and Gaussian term if the recipe has them
@@ -39,10 +39,10 @@ class Model:
 
         Args:
             n: The number of samples.
-            steps: Langevin steps from the model's start. None: those of the recipe.
-            seed: Of the random streams.
-            batch: Chains that are run together. It changes the samples.
-            scope: What the samples are for: the same seed gives different samples in another scope.
+            steps: Number of Langevin steps from the model's start. None: the sampling_steps of the recipe.
+            seed: Seed of the random streams.
+            batch: Number of chains that run together. It changes the samples.
+            scope: Purpose of the samples. The same seed gives different samples in another scope.
 
         Returns:
             States of shape (n, C, H, W).
@@ -58,7 +58,7 @@ class Model:
     def blocks(
         self, n: int, *, steps: int | None = None, seed: int = 0, batch: int = 256, scope: str = "sample"
     ) -> list[Callable[[], Tensor]]:
-        """Functions that return one batch of `sample` each, and can be called in any order and in any process."""
+        """Returns functions that draw one batch of `sample` each. They can be called in any order and any process."""
         if not 1 <= n <= MOST:
             raise BadInput(f"the number of samples must be at least 1 and at most {MOST}, got {n}")
         if batch < 1:
@@ -75,7 +75,7 @@ class Model:
         """Returns a purifier on the model's energy, with the step size and the clipping of the recipe.
 
         Args:
-            steps: Number of Langevin steps. None: as many as the recipe samples with.
+            steps: Number of Langevin steps. None: the sampling_steps of the recipe.
             step_size: Langevin step size. None: that of the recipe.
             seed: Seed of noise that is always the same; None draws new noise in each call.
             batch: Number of chains that are walked together.

@@ -24,7 +24,7 @@ class FixedPrior:
         self.net.eval().requires_grad_(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to restore the prior without the run that it comes from."""
+        """Returns everything that is needed to restore the prior without its run."""
         return {
             "net": self.chosen.model_dump(mode="json"),
             "temperature": self.temperature,
@@ -33,7 +33,7 @@ class FixedPrior:
 
 
 def restored(state: dict[str, Any] | None, make: Callable[[Part], nn.Module]) -> FixedPrior | None:
-    """The prior in a checkpoint, with a network built by `make`; None if it has no prior."""
+    """Returns the prior in a checkpoint, with a network built by `make`; None if it has no prior."""
     if state is None:
         return None
     like = {"net": {}, "temperature": 1.0, "weights": {}}

@@ -21,7 +21,7 @@ _WINDOW = 60.0  # seconds over which the rate of work is measured
 
 
 class ProgressDisplay:
-    """Shows how far a piece of work has come, and the time that is left.
+    """Shows the progress of some work, and the time that is left.
 
     On a terminal it is a bar. In a notebook it is one line that updates in place. Elsewhere, as in a log file, it is a
     plain line at most every 10 seconds. Use it as a context manager:
@@ -103,7 +103,7 @@ class _Bar:
 
 
 class _Lines:
-    """Writes lines, no two of them within `interval` seconds; where each replaces the one before, also the last."""
+    """Writes at most one line every `interval` seconds. If lines replace each other, the last one is always written."""
 
     def __init__(self, title: str, write: Callable[[str], None], *, interval: float, replaced: bool) -> None:
         self._title, self._write, self._interval, self._replaced = title, write, interval, replaced
@@ -125,7 +125,7 @@ class _Lines:
 
 
 def _notebook_line() -> Callable[[str], None]:
-    """Writes to one line of the cell's output, in place of what it held. rich's own display would need ipywidgets."""
+    """Returns a function that replaces one line of the cell's output. rich's own display would need ipywidgets."""
     ipython = import_module("IPython.display")
     handle: Any = None
 
@@ -141,7 +141,7 @@ def _notebook_line() -> Callable[[str], None]:
 
 
 class _Rate:
-    """Work per second over the last minute, or since the last call where it was longer ago."""
+    """Work per second over the last minute, or since the last call if that is longer."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[float, float]] = deque()  # about a second apart

@@ -16,7 +16,7 @@ from ebmlife.storage import regular
 
 
 def count(chosen: Part, data: Dataset, rows: Tensor, trained: Part) -> int | None:
-    """How many of these rows of a data set are training images too; None if that would take too long to find out.
+    """Returns how many of these rows of a data set are also training images, or None if counting takes too long.
 
     Files and members of tar archives are compared byte by byte, data sets in memory pixel by pixel. An image that was
     encoded again counts as a different one.
@@ -25,7 +25,7 @@ def count(chosen: Part, data: Dataset, rows: Tensor, trained: Part) -> int | Non
         ours, theirs = _encoded(chosen), _encoded(trained)
         if ours is not None and theirs is not None:
             return _same_bytes(ours, rows, theirs)
-        training = None if DATA.wants(trained, "crop") else DATA.make(trained)
+        training = None if DATA.accepts(trained, "crop") else DATA.make(trained)
     except BadInput:  # the training images are not available
         return None
     if isinstance(training, InMemory) and training.items.dtype == torch.uint8 and training.shape == data.shape:
@@ -59,7 +59,7 @@ class _Encoded:
 
 
 def _encoded(chosen: Part) -> _Encoded | None:
-    if not DATA.wants(chosen, "crop"):
+    if not DATA.accepts(chosen, "crop"):
         return None
     made = DATA.make(part(chosen.kind, **chosen.options | {"crop": 1.0}))  # with a crop, nothing is decoded in advance
     source = made.images.source if isinstance(made, Cropped) else None

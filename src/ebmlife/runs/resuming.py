@@ -1,4 +1,4 @@
-"""Where a run continues from: its newest sound checkpoint, compared with what the recipe builds."""
+"""Restores a run from its newest intact checkpoint, after comparing it with what the recipe builds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Saved:
-    """What a run is resumed from: a checkpoint, or only its recipe if it was killed before the first one."""
+    """The saved state of a run: a checkpoint, or only its recipe if it was killed before the first checkpoint."""
 
     folder: Path
     update: int
-    recipe: Recipe  # of recipe.json, where that can be read
-    trained: Recipe  # that the state was saved under
+    recipe: Recipe  # from recipe.json, if that can be read
+    trained: Recipe  # the recipe in the checkpoint
     state: State | None  # None: no checkpoint
     manifest: State
     notes: tuple[str, ...]
@@ -35,7 +35,7 @@ class Saved:
         return checkpoint.path(self.folder, self.update)
 
     def check(self, recipe: Recipe, *, allow_changes: bool) -> list[str]:
-        """The changes from the recipe that was trained to another one; BadInput if the run cannot take them."""
+        """Returns the changes from the trained recipe to another one. Raises BadInput if they are not allowed."""
         changes = differences(self.trained, recipe)
         if not allow_changes:
             workspace(self.folder).refuse(changes)
@@ -61,10 +61,10 @@ class Saved:
 
 
 def find_checkpoint(folder: Path, update: int | None, show: Callable[[str], None]) -> int | None:
-    """The update to continue from: the requested one, or that of the newest sound checkpoint; None if none was saved.
+    """Returns the update to resume from: the requested one, or the newest intact one; None if none was saved.
 
     Damaged checkpoints after it are set aside, and `show` is called with a line about each. If no checkpoint is sound,
-    or if the log has updates but the checkpoints are gone, it is a BadInput: such a run never starts again at update 0.
+    or if the log has updates but the checkpoints are gone, BadInput is raised: such a run never restarts at update 0.
     """
     read_log(folder / "log.jsonl")  # fails before anything is changed
     if update is not None:
@@ -96,7 +96,7 @@ def read_saved(folder: Path, update: int | None) -> Saved:
     except BadInput as error:
         recipe, notes = trained, (f"{error}; the checkpoint's recipe is used",)
     if not can_be_resumed(state):
-        raise BadInput(f"{folder} holds weights without a training: it can be used, not resumed")
+        raise BadInput(f"{folder} holds weights without the state of a training: it can be used, but not resumed")
     return Saved(folder, update, recipe, trained, state, manifest, notes)
 
 
@@ -128,7 +128,7 @@ def _restore(training: build.Training, state: State, place: Path, *, old: Recipe
 
 
 def _wrong(training: build.Training, state: State, place: Path, *, changed: bool) -> str | None:
-    """What is wrong with a state; None if nothing is."""
+    """Returns what is wrong with a state, or None."""
     like = {name: value for name, value in training.state_dict().items() if name not in ("recipe", "prior")}
     found = {name: value for name, value in state.items() if name not in ("recipe", "prior")}
     trainer = found.get("trainer")
@@ -143,7 +143,7 @@ def _wrong(training: build.Training, state: State, place: Path, *, changed: bool
 
 
 def _without_other_moments(state: State, old: Recipe, new: Recipe) -> State:
-    """Drops the moments of an optimizer of another kind: the new one's begin at zero."""
+    """Drops the moments of an optimizer of another kind. Those of the new one begin at zero."""
     trainer = dict(state["trainer"])
     for name, learned in state["trainer"].items():
         if isinstance(learned, dict) and "optimizer" in learned:
@@ -160,7 +160,7 @@ def _optimizer(recipe: Recipe, learner: str) -> Optimizer | None:
 
 
 def _kept(optimizer: Optimizer) -> tuple[str, bool]:
-    """What decides which moments an optimizer has."""
+    """Returns the settings that determine which moments an optimizer has."""
     return optimizer.kind, optimizer.kind == "adam" or optimizer.momentum > 0
 
 

@@ -1,7 +1,7 @@
-"""A run in its folder: begun, stopped by signals, resumed.
+"""Begins and resumes runs in their folders, and stops them on signals.
 
-A kill at any moment loses at most the updates since the last checkpoint. Where several ranks share a run, only the
-first one writes, except for the shards of the others.
+A run that is killed loses at most the updates since its last checkpoint. If several ranks share a run, only the first
+one writes, except for the shards of the others.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def begin(
     with ranks.raise_on_all():
         if ranks.first:
             refuse_taken(folder)
-        training = _build(recipe, ranks, trust)  # before anything is written: most mistakes show here
+        training = _build(recipe, ranks, trust)  # before anything is written: most mistakes are found here
     with _inside(folder, new_run(folder, recipe), ranks):
         return _train(training, folder, console, ranks)
 
@@ -67,7 +67,7 @@ def begin(
 def begin_or_resume(
     recipe: Recipe, folder: Path, *, console: Console, ranks: Ranks = SINGLE_PROCESS, trust: Trust = NOTHING
 ) -> Outcome:
-    """Begins a run, or resumes the one in the folder if it has the same recipe: for unattended starts.
+    """Begins a run, or resumes the one in the folder if it has the same recipe, for unattended starts.
 
     Arguments, result and errors are those of `begin`.
     """
@@ -124,9 +124,11 @@ def resume(
             if ranks.first:
                 checkpoint.abandon(folder, after=saved.update)
                 write_recipe(folder, recipe)
-                prune(folder, recipe)  # a kill may have come between a save and this
+                prune(folder, recipe)  # the run may have been killed between a save and this
         if saved.state is not None and changes:
-            save(training, folder, ranks)  # under the new recipe: a kill would leave a checkpoint of the old one
+            save(
+                training, folder, ranks
+            )  # under the new recipe: if killed, the run must not have a checkpoint of the old one
         return _train(training, folder, console, ranks)
 
 
@@ -137,13 +139,13 @@ def _build(recipe: Recipe, ranks: Ranks, trust: Trust, *, resumed: State | None 
 
 
 def _train(training: build.Training, folder: Path, console: Console, ranks: Ranks) -> Outcome:
-    """Makes the remaining updates; saves at intervals, at the end, and when a signal asks for a stop."""
+    """Makes the remaining updates. Saves at intervals, at the end, and when a signal requests a stop."""
     trainer, recipe = training.trainer, training.model.recipe
     last: list[Report] = []
 
     def save_when_due(report: Report) -> None:
         last[:] = [report]
-        stopping = ranks.any(stop.wanted)  # a signal may reach one rank before the others
+        stopping = ranks.any(stop.requested)  # a signal may reach one rank before the others
         if report.update % recipe.checkpoint.every == 0 or report.update == recipe.updates or stopping:
             save(training, folder, ranks)
         if stopping:
@@ -169,7 +171,7 @@ def _train(training: build.Training, folder: Path, console: Console, ranks: Rank
 
 @contextmanager
 def _inside(folder: Path, lock: AbstractContextManager[None], ranks: Ranks) -> Iterator[None]:
-    """Within, the first rank holds the lock of the run's folder, and a folder that disappears is reported as that."""
+    """Holds the lock of the run's folder on the first rank. A folder that disappears is reported as such."""
     with ranks.on_rank0(lock):
         try:
             yield
@@ -179,4 +181,4 @@ def _inside(folder: Path, lock: AbstractContextManager[None], ranks: Ranks) -> I
 
 
 class _Stopped(Exception):
-    """A signal asked for a stop, and the run is saved."""
+    """A signal requested a stop, and the run is saved."""

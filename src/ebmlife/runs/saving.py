@@ -1,4 +1,4 @@
-"""Saves the checkpoints of a run. The first rank writes the checkpoint, every other rank its shard."""
+"""Saves the checkpoints of a run. The first rank writes the checkpoint, and every other rank writes its shard."""
 
 from pathlib import Path
 from shlex import quote

@@ -20,7 +20,7 @@ def record(run: Path, command: str, metrics: dict[str, float], *, evaluated_on: 
 
 
 def read(run: Path) -> Results:
-    """The metrics in results.json, by command."""
+    """Returns the metrics in results.json, by command."""
     return {
         command: {name: value for name, value in found.items() if name != _EVALUATED_ON}
         for command, found in _read(run).items()
@@ -28,7 +28,7 @@ def read(run: Path) -> Results:
 
 
 def evaluated_on(run: Path) -> dict[str, dict[str, Any]]:
-    """The source of the images of each command; older results lack it."""
+    """Returns the source of the images of each command; older results lack it."""
     return {command: found[_EVALUATED_ON] for command, found in _read(run).items() if _EVALUATED_ON in found}
 
 

@@ -1,4 +1,4 @@
-"""Which part of the state of a run belongs to one rank, and how it is split over another number of ranks."""
+"""The part of a run's state that belongs to one rank, and how it is split over another number of ranks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,18 +16,18 @@ State = dict[str, Any]
 
 
 def shard_of(state: State) -> State:
-    """Banks and random streams. Weights, optimizers and the position in the data are the same on every rank."""
+    """Returns banks and random streams. Weights, optimizers and the position in the data are equal on all ranks."""
     return {"chains": state["trainer"]["chains"], "streams": state["streams"], "torch": state["torch"]}
 
 
 def with_shard(state: State, shard: State) -> State:
-    """The state with the banks and random streams of a rank."""
+    """Returns the state with the banks and random streams of a rank."""
     trainer = state["trainer"] | {"chains": shard["chains"]}
     return state | {"trainer": trainer, "streams": shard["streams"], "torch": shard["torch"]}
 
 
 def saved_by(manifest: dict[str, Any], folder: Path) -> int:
-    """The number of ranks that wrote the checkpoint `folder`, which has a shard of each but the first."""
+    """Returns the number of ranks that wrote the checkpoint `folder`, which has a shard of each but the first."""
     ranks, found = manifest.get("ranks", 1), {entry.name for entry in folder.glob("rank-*")}
     if ranks != len(found) + 1 or found != {checkpoint.shard(folder, rank).name for rank in range(1, ranks)}:
         names = ", ".join(sorted(found)) or "none"
@@ -36,9 +36,9 @@ def saved_by(manifest: dict[str, Any], folder: Path) -> int:
 
 
 def localize(state: State, folder: Path, *, saved: int, ranks: Ranks, device: torch.device | str) -> State:
-    """The state of a checkpoint for this rank: its own shard, or its part of all if the number of ranks has changed.
+    """Returns the state of a checkpoint for this rank: its own shard, or a part of all shards.
 
-    In the second case random streams start again, under names that no rank has used before.
+    If the number of ranks has changed, the shards are split again, and random streams start again under new names.
     """
     if saved == ranks.count and ranks.first:
         return state
@@ -60,7 +60,7 @@ def localize(state: State, folder: Path, *, saved: int, ranks: Ranks, device: to
 
 
 def split(states: Sequence[Any], ranks: Ranks) -> Any:
-    """One rank's part of the states of several ranks. Rows are joined and split; the first rank gets counts."""
+    """Returns one rank's part of the states of several ranks. Rows are joined and split; the first rank gets counts."""
     one = states[0]
     if isinstance(one, dict):
         return {key: split([state[key] for state in states], ranks) for key in one}

@@ -28,13 +28,13 @@ def import_object(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Trust:
-    """The functions that files may name: those whose names the user has typed; none by default."""
+    """The functions that files may call: those whose names the user has typed, and none by default."""
 
     calls: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, names: Union[str, Iterable[str], "Trust"]) -> "Trust":
-        """From one name, several names, or another Trust."""
+        """Returns a Trust from one name, several names, or another Trust."""
         if isinstance(names, Trust):
             return names
         found = frozenset([names] if isinstance(names, str) else names)
@@ -44,7 +44,7 @@ class Trust:
         return cls(found)
 
     def find(self, name: str, field: str) -> Callable[..., Any]:
-        """Imports the function that a field of a recipe names; BadInput unless the user has typed its name.
+        """Imports the function that a field of a recipe names. Raises BadInput unless the user has typed its name.
 
         Installed modules are searched before the working directory, which may hold a downloaded model.
         """
@@ -82,9 +82,9 @@ def _imported(name: str, *, here_first: bool) -> Callable[..., Any]:
 
 @contextmanager
 def _searching_here(*, first: bool) -> Iterator[None]:
-    """Within, the working directory is on Python's path; afterwards it stays at the end.
+    """Puts the working directory on Python's path within a `with` block. Afterwards it stays at the end of the path.
 
-    The function may import its neighbors when it is called, but no file there can replace an installed package.
+    The function may import other modules there when it is called, but none of them can replace an installed package.
     """
     here, before = str(Path.cwd()), [*sys.path]
     others = [place for place in before if place not in ("", here)]

@@ -1,4 +1,4 @@
-"""What a run is watched by while it trains: its log, TensorBoard, the progress bar and pictures."""
+"""The watchers of a run while it trains: its log, TensorBoard, the progress bar and pictures."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ from ebmlife.training.starts import FromGenerator
 def watchers(
     training: build.Training, folder: Path, console: Console, stack: ExitStack
 ) -> list[Callable[[Report], None]]:
-    """The watchers of a run, each called with the report of every update; `stack` closes them."""
+    """Returns the watchers of a run, each called with the report of every update; `stack` closes them."""
     trainer, recipe = training.trainer, training.model.recipe
     log = logging.Log(folder / "log.jsonl", trainer.chains, after=trainer.update)
     every = recipe.watch.tensorboard_every
@@ -40,7 +40,7 @@ def pictures(training: build.Training, folder: Path) -> logging.Pictures:
 
 
 def sources(training: build.Training) -> dict[str, Callable[[], Tensor]]:
-    """What is drawn: samples of the averaged model, states of the bank, images of the generator."""
+    """Returns the sources of pictures: samples of the averaged model, states of the bank, images of the generator."""
     n, model, chains = training.model.recipe.watch.pictures, training.model, training.trainer.chains
     drawn: dict[str, Callable[[], Tensor]] = {"samples": lambda: model.sample(n, scope="picture")}
     if chains is not None and chains.bank is not None:

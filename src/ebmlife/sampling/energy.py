@@ -197,7 +197,7 @@ def frozen(energy: Energy, *, walking: bool = True) -> Iterator[Energy]:
     at the end of the block; if several threads are inside, at the end of the last one.
 
     Args:
-        energy: The energy. One that is no module is left as it is.
+        energy: The energy. If it is not a module, nothing changes.
         walking: Whether Langevin sampling takes place in the block. If so, modules that have a context manager
             `walking` are inside it.
     """

@@ -26,7 +26,7 @@ def of_functions(*functions: object) -> str:
 
 
 def of_gradient(energy: Energy, x: Tensor) -> list[float]:
-    """Returns |grad E| of the first states of a batch, which identifies energies that are closures."""
+    """Returns |grad E| at the first states of a batch, which identifies energies that are closures."""
     with frozen(energy):
         lengths: list[float] = gradient(energy, x)[:_PROBED].flatten(1).double().norm(dim=1).tolist()
     return lengths

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 _Key = tuple[int, str]  # id of the owner, name of the flag
 
 _lock = threading.Lock()
-_held: dict[_Key, tuple[nn.Module | Tensor, list[int]]] = {}  # what was on: the owner, and the threads that need it off
+_held: dict[
+    _Key, tuple[nn.Module | Tensor, list[int]]
+] = {}  # flags that were on: the owner, and the threads that need them off
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Langevin chains of 100,000 steps and more, run in segments, watched at chosen steps, and saved on the way.
+"""Langevin chains of 100,000 steps and more, run in segments, observed at chosen steps, and saved at intervals.
 
 Memory does not grow with the number of steps. A walk that was killed resumes from its last checkpoint and gives the
 same bits: each batch of chains has its own random stream, whose state is saved too. Several ranks share the batches;
-they exchange states at every stop, so that all of them see, and could save, the same.
+they exchange states at every stop, so that all of them have the same states.
 """
 
 import time
@@ -30,7 +30,7 @@ _LAYOUT = Layout("walk", file=None, within=("exam", "life cycle"))
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a walk is."""
+    """The progress of a walk."""
 
     step: int
     steps: int
@@ -38,7 +38,7 @@ class Progress:
 
 
 class Watcher(Protocol):
-    """Is called with all chains at chosen steps. Its state is part of the walk's checkpoints."""
+    """An observer that is called with all chains at chosen steps. Its state is part of the walk's checkpoints."""
 
     @property
     def marks(self) -> Sequence[int]:
@@ -104,14 +104,14 @@ def long_walk(
     Args:
         energy: The energy whose Langevin dynamics is run.
         x: The initial states.
-        steps: Steps in all, those before a resumption included.
-        step_size: Of a Langevin step.
-        seed: Of the random streams, one for each batch of chains.
+        steps: Total number of steps, including those before a resumption.
+        step_size: Langevin step size.
+        seed: Seed of the random streams; each batch of chains has its own stream.
         clip: Largest length of a gradient, or None.
-        batch: Chains that are run together. All chains reach a mark before any continues.
+        batch: Number of chains that run together. All chains reach a mark before any continues.
         watchers: Called with all chains at their marks.
-        about: Further settings that identify the walk: what the watchers measure against.
-        folder: Where the walk is saved, and resumed from if it is there already.
+        about: Further settings that identify the walk, such as the reference of the watchers.
+        folder: Where the walk is saved, and resumed from if it was saved before.
         save_every: Seconds between two checkpoints.
         progress: Called after every segment.
         stopping: Asked after every segment whether to save and return early.
@@ -153,7 +153,7 @@ def _next_stop(step: int, steps: int, watchers: Sequence[Watcher]) -> int:
 
 
 class _Walk:
-    """Chains in batches, each with its own random stream, all at the same step. Each rank runs some of the batches."""
+    """Batches of chains at the same step, each with its own random stream. Each rank runs some of the batches."""
 
     def __init__(
         self, energy: Energy, x: Tensor, step_size: float, seed: int, clip: float | None, batch: int, ranks: Ranks
@@ -164,7 +164,7 @@ class _Walk:
         self.streams = [generator(seed, f"chains {first}", device=x.device) for first in range(0, len(x), batch)]
 
     def settings(self) -> dict[str, Any]:
-        """What identifies the walk, before its first step."""
+        """Returns the settings that identify the walk. It must be called before the first step."""
         return {
             "step_size": self.step_size,
             "seed": self.seed,
@@ -176,7 +176,7 @@ class _Walk:
         }
 
     def advance(self, until: int) -> float:
-        """Runs all chains up to that step; returns the mean of |grad E| on the way."""
+        """Runs all chains up to a step and returns the mean of |grad E| over the new steps."""
         own, gradients = self.ranks.part(len(self.streams)), []
         for rows, rng in zip(torch.split(self.x, self.batch)[own], self.streams[own], strict=True):
             walked, info = langevin(
@@ -197,7 +197,7 @@ class _Walk:
         return sum(gradients) / len(self.x)
 
     def _exchange(self, own: slice, gradients: list[float]) -> list[float]:
-        """Takes over the other ranks' states and streams; returns the gradients of all batches, in order."""
+        """Copies the states and streams of the other ranks, and returns the gradients of all batches, in order."""
         mine = {"x": self.x[own.start * self.batch : own.stop * self.batch]}
         mine["streams"] = torch.cat([stream.get_state()[None] for stream in self.streams[own]] or [torch.empty(0)])
         mine["gradients"] = torch.tensor(gradients, dtype=torch.float64)
@@ -241,7 +241,7 @@ class _Saved:
                 checkpoint.prune(self.work.folder, keep=2, keep_every=None)
 
     def restore(self, steps: int) -> bool:
-        """Continues from the newest sound checkpoint, of at most `steps` steps; whether there is one."""
+        """Loads the newest intact checkpoint of at most `steps` steps. Returns whether there is one."""
         with self.ranks.raise_on_all():
             newest = self.work.newest() if self.ranks.first else None
         newest = self.ranks.from_rank0(newest)
@@ -254,7 +254,7 @@ class _Saved:
             contents.restored(f"checkpoint {place}", lambda: self._load(state["parts"], newest))
             if newest > steps:
                 raise BadInput(
-                    f"{self.work.folder} holds a walk of {newest} steps already, more than the {steps} asked for"
+                    f"{self.work.folder} holds a walk of {newest} steps already, more than the {steps} requested"
                 )
         self.at = newest
         return True

@@ -12,11 +12,11 @@ from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import langevin
 from ebmlife.sampling.rng import PerImageNoise, derive_seed
 
-_FAR = 10.0  # states of a chain and noise stay well below, pixels from 0 to 255 are well above
-_WIDTH = 8  # chains of a lane: enough that drawing its noise costs little more than one draw for all chains
+_FAR = 10.0  # the states of a chain and noise stay well below this; pixels from 0 to 255 are well above
+_WIDTH = 8  # chains of a group: with this many, its noise costs little more than one draw for all chains
 
 
-class Lane(NamedTuple):
+class ChainGroup(NamedTuple):
     """Chains that start at one image and draw their noise from one generator."""
 
     image: int  # row of the batch
@@ -25,7 +25,7 @@ class Lane(NamedTuple):
 
 
 class Purifier(nn.Module):
-    """T(x): `steps` Langevin steps on `energy` from x, one chain for each image. It passes no gradient.
+    """T(x): `steps` Langevin steps on `energy` from x, one chain for each image. It has no gradient.
 
     The noise is new in each call and comes from PyTorch's global generator. With `seed` it is the same in every call
     and for every image, so that the result for an image does not depend on the rest of its batch.
@@ -72,7 +72,7 @@ class Purifier(nn.Module):
         check_range(x)
         purified = torch.empty_like(x, memory_format=torch.contiguous_format)
         for part in self.parts(self.seeds(len(x)) if seeds is None else seeds, replicas=1):
-            rows = [lane.image for lane in part]
+            rows = [group.image for group in part]
             purified[rows] = self.walk(x[rows], self.noise(part, x.device))
         return purified
 
@@ -83,29 +83,29 @@ class Purifier(nn.Module):
         drawn: list[int] = torch.randint(2**62, (images,)).tolist()
         return drawn
 
-    def parts(self, seeds: Sequence[int], *, replicas: int) -> Iterator[list[Lane]]:
-        """Yields the lanes of `replicas` chains from each image, in parts of at most `batch` chains."""
+    def parts(self, seeds: Sequence[int], *, replicas: int) -> Iterator[list[ChainGroup]]:
+        """Yields the groups of `replicas` chains from each image, in parts of at most `batch` chains."""
         width = min(_WIDTH, self.batch)
-        part: list[Lane] = []
+        part: list[ChainGroup] = []
         for image, seed in enumerate(seeds):
             for first in range(0, replicas, width):
-                lane = Lane(image, derive_seed(seed, f"lane {first}"), min(width, replicas - first))
-                if sum(other.chains for other in part) + lane.chains > self.batch:
+                group = ChainGroup(image, derive_seed(seed, f"lane {first}"), min(width, replicas - first))
+                if sum(other.chains for other in part) + group.chains > self.batch:
                     yield part
                     part = []
-                part.append(lane)
+                part.append(group)
         if part:
             yield part
 
-    def noise(self, part: Sequence[Lane], device: torch.device) -> PerImageNoise:
-        return PerImageNoise([lane.seed for lane in part], [lane.chains for lane in part], device=device)
+    def noise(self, part: Sequence[ChainGroup], device: torch.device) -> PerImageNoise:
+        return PerImageNoise([group.seed for group in part], [group.chains for group in part], device=device)
 
     def trajectory(self, x: Tensor, *, at: Sequence[int], seeds: Sequence[int]) -> Tensor:
         """Returns the states (len(at), B, ...) of the chains of `forward` after each number of steps in `at`."""
         check_range(x)
         found = [torch.empty_like(x) for _ in at]
         for part in self.parts(seeds, replicas=1):
-            rows = [lane.image for lane in part]
+            rows = [group.image for group in part]
             state, noise = x[rows], self.noise(part, x.device)
             for states, (done, step) in zip(found, pairwise([0, *at]), strict=True):
                 state = self.walk(state, noise, steps=step - done)

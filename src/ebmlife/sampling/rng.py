@@ -57,7 +57,7 @@ def seeded(seed: int, *, device: torch.device | str = "cpu") -> Noise:
 class PerImageNoise:
     """A noise function in which consecutive states of a batch draw from generators of their own.
 
-    What an image's states draw does not depend on the other images of the batch. `place` and `go_to` save and restore
+    The draws of an image do not depend on the other images of the batch. `position` and `seek` save and restore
     the positions in the sequences, to replay the draws.
 
     Args:
@@ -76,13 +76,13 @@ class PerImageNoise:
             part.normal_(generator=rng)
         return z
 
-    def place(self) -> list[Tensor]:
+    def position(self) -> list[Tensor]:
         """Returns the states of all generators."""
         return [rng.get_state() for rng in self._generators]
 
-    def go_to(self, place: Sequence[Tensor]) -> None:
-        """Restores what `place` returned."""
-        for rng, state in zip(self._generators, place, strict=True):
+    def seek(self, position: Sequence[Tensor]) -> None:
+        """Restores what `position` returned."""
+        for rng, state in zip(self._generators, position, strict=True):
             rng.set_state(state)
 
 
@@ -92,7 +92,7 @@ class Streams:
     Args:
         seed: The seed of all streams.
         device: Where they draw.
-        scope: Put before all names, to give a process or a purpose streams of its own.
+        scope: Prefix of all names, which gives a process or a purpose its own streams.
     """
 
     def __init__(self, seed: int = 0, *, device: torch.device | str = "cpu", scope: str = "") -> None:

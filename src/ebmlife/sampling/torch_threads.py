@@ -66,7 +66,7 @@ def _sleeps_here() -> int:
 
 
 def _in_child() -> None:
-    """Resets the state in a forked child, which has no other threads. It would wait forever for those of OpenMP."""
+    """Resets the state in a forked child, which would otherwise wait forever for OpenMP's threads."""
     global _sleeps
     if _walked:
         torch.set_num_threads(1)

@@ -20,7 +20,7 @@ os.register_at_fork(
     after_in_parent=changing_weights.release,
     after_in_child=changing_weights.release,
 )
-_ATTEMPTS = 100  # at copying weights that change without the lock
+_ATTEMPTS = 100  # to copy weights that change without the lock
 
 
 def versions(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
@@ -45,7 +45,7 @@ class Copy:
                     return
                 with torch.no_grad():
                     for target, tensor in zip(_tensors(self.net), _tensors(source), strict=True):
-                        if not torch.equal(target, tensor):  # else what was made of the copy is still valid
+                        if not torch.equal(target, tensor):  # otherwise, values derived from the copy are still valid
                             target.copy_(tensor)
                 if versions(_tensors(source)) == seen:
                     self._seen = seen

@@ -1,4 +1,4 @@
-"""Files and folders that are written completely or not at all, and JSON files that need not be trusted."""
+"""Atomic writing of files and folders, and reading of untrusted JSON files."""
 
 import ctypes
 import functools
@@ -29,8 +29,8 @@ _EXCHANGE, _CWD = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`. The file or folder written there is renamed to `path` at the end.
 
-    After an error nothing is left, and `path` is as it was before. What a killed process of this machine left of the
-    same `path` is removed.
+    After an error, nothing is left and `path` is unchanged. Unfinished files that a killed process of this machine left
+    for the same `path` are removed.
 
     Raises:
         BadInput: The file cannot be written, because the disk is full or read-only, for example.
@@ -55,7 +55,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what killed processes left unfinished in a folder that no other process writes to.
+    """Removes unfinished files of killed processes from a folder that no other process writes to.
 
     A folder that was being replaced, and is missing, is put back.
     """
@@ -64,7 +64,7 @@ def sweep(folder: Path) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """The content of a JSON file; BadInput if it cannot be read, is not JSON, or is nested too deeply."""
+    """Returns the content of a JSON file. Raises BadInput if it is unreadable, not JSON, or nested too deeply."""
     try:
         value = json.loads(regular.read(file))
         level, depth = [value], 0
@@ -89,13 +89,17 @@ def _inside(value: Any) -> list[Any]:
 
 
 def cache_folder() -> Path:
-    """The cache: in $XDG_CACHE_HOME, or in ~/.cache if that is unset, empty or relative."""
+    """Returns the cache: in $XDG_CACHE_HOME, or in ~/.cache if that is unset, empty or relative."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (named if named.is_absolute() else home() / ".cache") / "ebmlife"
 
 
 def home() -> Path:
-    """$HOME, or the system's entry for the user if that is unset, empty or relative; BadInput if neither exists."""
+    """Returns $HOME, or the system's home folder of the user if that is unset, empty or relative.
+
+    Raises:
+        BadInput: Neither exists.
+    """
     named = Path(os.environ.get("HOME", ""))
     if named.is_absolute():
         return named
@@ -106,7 +110,7 @@ def home() -> Path:
 
 
 def can_be_made(folder: Path) -> None:
-    """Raises BadInput if the folder cannot be written: before hours of work whose result goes there."""
+    """Raises BadInput if the folder cannot be written. It is called before hours of work."""
     existing = next(place for place in (folder, *folder.parents) if place.exists() or place == place.parent)
     if not existing.is_dir():
         raise BadInput(f"cannot write {folder}: {existing} is not a folder")
@@ -115,7 +119,7 @@ def can_be_made(folder: Path) -> None:
 
 
 def located(name: str | Path) -> Path:
-    """The path, with a leading ~ replaced by the home folder."""
+    """Returns the path, with a leading ~ replaced by the home folder."""
     try:
         return Path(name).expanduser()
     except RuntimeError as error:  # no such user on this machine
@@ -123,7 +127,7 @@ def located(name: str | Path) -> Path:
 
 
 def without_temporary_names(text: str) -> str:
-    """The message with temporary names of files replaced by their final names."""
+    """Returns the message with temporary names of files replaced by their final names."""
     return _TEMPORARY.sub(r"\1", text)
 
 
@@ -137,9 +141,9 @@ def remove(path: Path) -> None:
 
 def discard(folder: Path) -> None:
     """Removes a folder atomically: a kill leaves no part of it under its name."""
-    doomed = _temporary(folder)
-    folder.rename(doomed)
-    remove(doomed)
+    renamed = _temporary(folder)
+    folder.rename(renamed)
+    remove(renamed)
 
 
 def _replace(path: Path, new: Path) -> None:
@@ -188,7 +192,7 @@ def _renameat2() -> Any:
 
 @functools.cache
 def _machine() -> str:
-    """This machine, as part of temporary names: process numbers mean nothing on another one."""
+    """Returns a name of this machine for temporary names: process ids are valid on one machine only."""
     return f"{zlib.crc32(platform.node().encode()):08x}"
 
 

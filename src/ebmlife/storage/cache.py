@@ -1,4 +1,4 @@
-"""A cache of tensors that take long to compute. They have checksums, and damaged ones are computed again."""
+"""A cache of tensors that take long to compute. Entries have checksums, and damaged ones are computed again."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _CHECKSUM = "sha256"
 
 
 def tensors(name: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors of this name, from the cache or from `compute`."""
+    """Returns the tensors of this name, from the cache or from `compute`."""
     found = find(name)
     if found is None:
         found = compute()
@@ -25,13 +25,13 @@ def tensors(name: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Te
 
 
 def find(name: str) -> dict[str, Tensor] | None:
-    """The cached tensors of this name; None if there are none, or if the file is damaged."""
+    """Returns the cached tensors of this name; None if there are none, or if the file is damaged."""
     file = _file(name)
     if not file.is_file():
         return None
     try:
         with safe_open(file, "pt") as opened:
-            held = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is no dict)
+            held = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (it is not a dict)
             intact = (opened.metadata() or {}).get(_CHECKSUM) == _checksum(held)
     except (OSError, SafetensorError, ValueError, KeyError, RuntimeError):
         intact = False
@@ -56,7 +56,7 @@ def _file(name: str) -> Path:
 
 
 def _checksum(held: Mapping[str, Tensor]) -> str:
-    """The SHA-256 of names, dtypes, shapes and values."""
+    """Returns the SHA-256 of names, dtypes, shapes and values."""
     digest = hashlib.sha256()
     for key in sorted(held):
         value = held[key].detach().cpu().contiguous()

@@ -1,15 +1,13 @@
-"""Checkpoints: tensors in safetensors, all else in JSON, checksums in a manifest, no pickle.
+"""Checkpoints: tensors in safetensors, everything else in JSON, and checksums in a manifest. There is no pickle.
 
-A checkpoint is a folder that is written atomically. Where several ranks share a run, the folder is that of the first
-one; it contains a shard of each other rank, rank-1, rank-2 and so on, in the same form.
+A checkpoint is a folder that is written atomically. If several ranks share a run, the folder is that of the first
+one. It contains a shard of each other rank in the same format, as rank-1, rank-2 and so on. `history` names the
+checkpoints of a run.
 """
 
 import hashlib
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
@@ -18,14 +16,22 @@ from torch import Tensor
 
 from ebmlife.errors import BadInput
 from ebmlife.storage import regular
-from ebmlife.storage.atomic import atomic_write, discard, read_json
+from ebmlife.storage.atomic import atomic_write, read_json
+from ebmlife.storage.history import Damaged as Damaged  # callers use one module for both
+from ebmlife.storage.history import abandon as abandon
+from ebmlife.storage.history import choose as choose
+from ebmlife.storage.history import damaged
+from ebmlife.storage.history import newest_sound as newest_sound
+from ebmlife.storage.history import path as path
+from ebmlife.storage.history import prune as prune
+from ebmlife.storage.history import set_aside as set_aside
+from ebmlife.storage.history import updates as updates
 
 FORMAT = 2  # of the manifest, which has its own checksum since 2
 _READABLE = (1, FORMAT)
 _TENSOR = "tensor:"  # marks, in the JSON, the name of a tensor in the safetensors file
 _FILES = ("state.json", "tensors.safetensors")
 _OWN = "manifest_sha256"
-_NAME = re.compile("[0-9]{9,18}")
 _FIELDS: dict[str, type] = {  # of a manifest; most are optional
     "format": int,
     "update": int,
@@ -42,14 +48,6 @@ _FIELDS: dict[str, type] = {  # of a manifest; most are optional
 }
 
 
-class Damaged(BadInput):
-    """A checkpoint is incomplete or has changed since it was written."""
-
-    def __init__(self, what: str, advice: str) -> None:
-        super().__init__(what + advice)
-        self.what = what
-
-
 def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: int = 1) -> None:
     """Writes a checkpoint.
 
@@ -60,7 +58,7 @@ def save(folder: Path, state: dict[str, Any], *, about: dict[str, Any], ranks: i
         ranks: The number of processes that share the run. All but the first have written their shards already.
 
     Raises:
-        BadInput: It cannot be written.
+        BadInput: The checkpoint cannot be written.
     """
     with atomic_write(folder) as unfinished:
         unfinished.mkdir()
@@ -82,7 +80,7 @@ def save_shard(folder: Path, state: dict[str, Any], *, rank: int) -> None:
 
 
 def shard(folder: Path, rank: int) -> Path:
-    """The shard of a rank in a checkpoint."""
+    """Returns the shard of a rank in a checkpoint."""
     return folder / f"rank-{rank}"
 
 
@@ -111,16 +109,16 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         packed = read_json(folder / "state.json")
         state = _unpack(packed, tensors, "")
     except (BadInput, OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        raise _damaged(folder, str(error)) from error
+        raise damaged(folder, str(error)) from error
     if tensors or not isinstance(state, dict):
-        raise _damaged(
+        raise damaged(
             folder, f"nothing refers to its tensor {min(tensors)}" if tensors else "its state is not a dictionary"
         )
     return state, manifest
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """The manifest, if the checksums of all files agree; else Damaged. Shards are verified separately."""
+    """Returns the manifest. Raises Damaged unless all checksums agree. Shards are verified separately."""
     manifest = read_manifest(folder)
     for name in _FILES:
         try:
@@ -128,124 +126,59 @@ def verify(folder: Path) -> dict[str, Any]:
         except (BadInput, OSError):
             intact = False
         if not intact:
-            raise _damaged(folder, f"{name} has changed since it was written")
+            raise damaged(folder, f"{name} has changed since it was written")
     return manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint, without comparing the checksums of its files."""
+    """Returns the manifest of a checkpoint, without comparing the checksums of its files."""
     try:
         manifest = read_json(folder / "manifest.json")
     except BadInput as error:
-        raise _damaged(folder, "no readable manifest.json") from error
+        raise damaged(folder, "no readable manifest.json") from error
     if not isinstance(manifest, dict):
-        raise _damaged(folder, "manifest.json is not a dictionary")
+        raise damaged(folder, "manifest.json is not a dictionary")
     own = manifest.pop(_OWN, None)
     if (own is not None or manifest.get("format") == FORMAT) and own != _own_digest(manifest):
-        raise _damaged(folder, "manifest.json has changed since it was written")
+        raise damaged(folder, "manifest.json has changed since it was written")
     version = manifest.get("format")
     if version not in _READABLE:
         why = f"its format is {version!r:.40}, not one of {', '.join(map(str, _READABLE))}"
         newer = type(version) is int and version > FORMAT  # not damaged: it must not be set aside
-        raise BadInput(f"checkpoint {folder} is from a newer ebmlife: {why}") if newer else _damaged(folder, why)
+        raise BadInput(f"checkpoint {folder} is from a newer ebmlife: {why}") if newer else damaged(folder, why)
     for name, kind in _FIELDS.items():
         if name in manifest and type(manifest[name]) is not kind:
-            raise _damaged(folder, f"{name} in manifest.json is {manifest[name]!r:.40}")
+            raise damaged(folder, f"{name} in manifest.json is {manifest[name]!r:.40}")
     if "sha256" not in manifest:
-        raise _damaged(folder, "manifest.json has no checksums")
+        raise damaged(folder, "manifest.json has no checksums")
     return manifest
 
 
 def plain(folder: Path) -> dict[str, Any]:
-    """The values of a checkpoint without its tensors, and without comparing checksums."""
+    """Returns the values of a checkpoint without its tensors, and without comparing checksums."""
     state = read_json(folder / "state.json")
     if not isinstance(state, dict):
-        raise _damaged(folder, "its state is not a dictionary")
+        raise damaged(folder, "its state is not a dictionary")
     return state
 
 
 def tensor(folder: Path, name: str) -> Tensor | None:
-    """One tensor of a checkpoint, or None, without comparing checksums."""
+    """Returns one tensor of a checkpoint, or None, without comparing checksums."""
     try:
         with safe_open(regular.check(folder / "tensors.safetensors"), "pt") as tensors:
             found: Tensor | None = tensors.get_tensor(name) if name in tensors.keys() else None  # noqa: SIM118
             return found
     except (BadInput, OSError, SafetensorError) as error:
-        raise _damaged(folder, "tensors.safetensors cannot be read") from error
+        raise damaged(folder, "tensors.safetensors cannot be read") from error
 
 
 def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of a checkpoint's tensors, from the header of the file."""
+    """Returns the shapes of a checkpoint's tensors, from the header of the file."""
     try:
         with safe_open(regular.check(folder / "tensors.safetensors"), "pt") as tensors:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
     except (BadInput, OSError, SafetensorError) as error:
-        raise _damaged(folder, "tensors.safetensors cannot be read") from error
-
-
-def path(run: Path, update: int) -> Path:
-    """The checkpoint of a run at an update."""
-    return run / "checkpoints" / f"{update:09d}"
-
-
-def updates(run: Path) -> list[int]:
-    """The updates at which a run has checkpoints, in order."""
-    names = [entry.name for entry in (run / "checkpoints").glob("*")]
-    return sorted(int(name) for name in names if _NAME.fullmatch(name))
-
-
-def choose(run: Path, update: int | None) -> int | None:
-    """The update of the requested checkpoint, or of the newest; None if there is none yet."""
-    available = updates(run)
-    if update is not None and update not in available:
-        known = f"there are {', '.join(map(str, available))}" if available else "there is none yet"
-        raise BadInput(f"{run} has no checkpoint at update {update}; {known}")
-    return update if update is not None else max(available, default=None)
-
-
-def newest_sound(run: Path, check: Callable[[Path], object], show: Callable[[str], None]) -> int | None:
-    """The update of the newest checkpoint for which `check` does not raise Damaged; None if there is no checkpoint.
-
-    Damaged ones after it are set aside, and `show` is called with a line about each. If all are damaged, they stay, and
-    it is a BadInput.
-    """
-    damaged: dict[int, Damaged] = {}
-    for update in reversed(updates(run)):
-        try:
-            check(path(run, update))
-        except Damaged as error:
-            damaged[update] = error
-            continue
-        for bad, found in damaged.items():
-            show(
-                f"{found.what}; it is kept as {set_aside(path(run, bad), 'damaged').name}, and {update} is used instead"
-            )
-        return update
-    for found in damaged.values():
-        raise BadInput(f"{found.what}, and no checkpoint before it is intact; start again in another folder") from found
-    return None
-
-
-def abandon(run: Path, *, after: int) -> None:
-    """Sets aside the checkpoints after the update from which the run continues; nothing is deleted."""
-    for update in updates(run):
-        if update > after:
-            set_aside(path(run, update), "abandoned")
-
-
-def set_aside(folder: Path, why: str) -> Path:
-    """Renames a checkpoint so that it is not found any more: 000000004.damaged, or .damaged-2 if that exists."""
-    names = (folder.with_name(f"{folder.name}.{why}{'' if i == 1 else f'-{i}'}") for i in range(1, 1_000_000))
-    aside = next(name for name in names if not name.exists())
-    folder.rename(aside)
-    return aside
-
-
-def prune(run: Path, *, keep: int, keep_every: int | None) -> None:
-    """Removes all checkpoints but the newest `keep` and those at multiples of `keep_every`."""
-    for update in updates(run)[:-keep]:
-        if keep_every is None or update % keep_every:
-            discard(path(run, update))
+        raise damaged(folder, "tensors.safetensors cannot be read") from error
 
 
 def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -261,7 +194,7 @@ def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _unpack(value: Any, tensors: dict[str, Tensor], name: str) -> Any:
-    """The inverse of `_pack`. It removes each tensor from `tensors`, which must be there under its own name."""
+    """Inverts `_pack`, and removes each tensor from `tensors`, where it must have its own name."""
     if isinstance(value, str) and value.startswith(_TENSOR):
         if value.removeprefix(_TENSOR) != name or name not in tensors:
             raise ValueError(f"its tensor {name} is missing")
@@ -279,19 +212,5 @@ def _digest(file: Path) -> str:
 
 
 def _own_digest(manifest: dict[str, Any]) -> str:
-    """The checksum of a manifest that has none yet."""
+    """Returns the checksum of a manifest that has none yet."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _damaged(folder: Path, why: str) -> "Damaged":
-    return Damaged(f"checkpoint {folder} is damaged: {why}", _others(folder))
-
-
-def _others(folder: Path) -> str:
-    if not _NAME.fullmatch(folder.name):
-        return ""
-    older = [update for update in updates(folder.parent.parent) if update < int(folder.name)]
-    if not older:
-        return ""
-    run = quote(str(folder.parent.parent))
-    return f"; the one before it is at update {older[-1]}: add --update {older[-1]}, or type: ebmlife resume {run}"

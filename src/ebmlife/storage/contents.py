@@ -1,4 +1,4 @@
-"""Checks of saved values, before any of them is used."""
+"""Checks saved values before they are used."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ _COUNTS = (torch.int64, torch.int32)  # dtypes of counts: of walks, batches, ave
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """All values in nested dictionaries and lists, with names as in a checkpoint: 'trainer/ebm/net/bias'."""
+    """Yields all values in nested dictionaries and lists, with names as in a checkpoint: 'trainer/ebm/net/bias'."""
     if isinstance(value, dict | list | tuple):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
@@ -35,13 +35,13 @@ def not_finite(state: Any) -> str | None:
 
 
 def negative(state: Any) -> str | None:
-    """Describes the first tensor of integers with a value below zero; None if there is none. All of them are counts."""
+    """Describes the first tensor of integers with a value below zero; None if there is none. All are counts."""
     counts = ((name, value) for name, value in leaves(state) if isinstance(value, Tensor) and value.dtype in _COUNTS)
     return next((f"{name} has counts below zero" for name, value in counts if bool((value < 0).any())), None)
 
 
 def mismatch(found: Any, like: Any, name: str = "") -> str | None:
-    """Describes the first difference of a state from a correct one in keys, types, dtypes or shapes; None if none.
+    """Describes the first difference of a state from a correct one in keys, types, dtypes or shapes; None if equal.
 
     An empty dictionary in `like` matches any dictionary.
     """
@@ -68,7 +68,7 @@ def mismatch(found: Any, like: Any, name: str = "") -> str | None:
 
 
 def part(state: Any, *names: str) -> dict[str, Any]:
-    """A dictionary inside a state, by the names of the dictionaries that contain it."""
+    """Returns a dictionary inside a state, by the names of the dictionaries that contain it."""
     for depth, name in enumerate(names, 1):
         if not isinstance(state, dict) or not isinstance(state.get(name), dict):
             raise BadInput(f"the checkpoint has no {'/'.join(names[:depth])}")
@@ -78,7 +78,7 @@ def part(state: Any, *names: str) -> dict[str, Any]:
 
 
 def restored(what: str, load: Callable[[], T]) -> T:
-    """The result of `load`, which reads values that may be anything; BadInput, naming `what`, if it fails."""
+    """Returns the result of `load`, which reads arbitrary values. Raises BadInput, which names `what`, if it fails."""
     try:
         return load()
     except (BadInput, KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -103,7 +103,7 @@ def _same_kind(found: Any, like: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """A value as errors describe it."""
+    """Returns a description of a value for errors."""
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, dict | list | tuple):

@@ -1,4 +1,4 @@
-"""Signals that ask long work to stop at a point from which it can be resumed."""
+"""Signals that stop long work at a point from which it can be resumed."""
 
 import signal
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ from types import FrameType
 
 @dataclass
 class Stop:
-    """Whether a signal has asked for a stop."""
+    """Whether a signal has requested a stop."""
 
-    wanted: bool = False
+    requested: bool = False
 
 
 @contextmanager
 def signals() -> Iterator[Stop]:
-    """Within, SIGINT and SIGTERM set `wanted` of what it yields; a second signal acts as usual."""
+    """Yields a `Stop` whose `requested` SIGINT and SIGTERM set. A second signal acts as usual."""
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        stop.wanted = True
+        stop.requested = True
         signal.signal(number, before[signal.Signals(number)])
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,4 +1,4 @@
-"""What a failed command must not leave: unfinished files, and the empty folders that it created for them."""
+"""Cleans up after a failed command: unfinished files, and the empty folders that it created for them."""
 
 import shutil
 from contextlib import suppress

@@ -9,7 +9,7 @@ from ebmlife.errors import BadInput
 
 
 def check(path: Path) -> Path:
-    """The path, if it is a regular file; else BadInput. For libraries that open files themselves."""
+    """Returns the path of a regular file, for libraries that open files themselves. Raises BadInput for others."""
     _refuse_odd(path, path.stat())
     return path
 
@@ -28,7 +28,7 @@ def opened(path: Path) -> BufferedReader:
 
 
 def read(path: Path, *, most: int | None = None) -> bytes:
-    """The content of a file; BadInput if it is longer than `most` bytes."""
+    """Returns the content of a file. Raises BadInput if it is longer than `most` bytes."""
     with opened(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if most is not None and size > most:

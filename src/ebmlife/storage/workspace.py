@@ -1,44 +1,38 @@
-"""Folders that long work is kept in: a lock, the settings that identify the work, and its checkpoints.
+"""Folders of long work: a lock, the settings that identify the work, and its checkpoints.
 
-Trainings, attacks, exams and long walks all keep their work this way. Resumed work is never continued with different
+Trainings, attacks, exams and long walks use them. Resumed work is never continued with different
 settings, and two processes never write to one folder.
 """
 
-import fcntl
 import json
 import logging
-import math
-import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from ebmlife.errors import BadInput, InUse
+from ebmlife.errors import BadInput
 from ebmlife.storage import checkpoint
 from ebmlife.storage.atomic import atomic_write, read_json, remove, sweep
+from ebmlife.storage.locking import LOCK, locked
+from ebmlife.storage.settings import differences
 
 _log = logging.getLogger(__name__)
-_LOCK = ".lock"
-_ROUNDING = 0.01  # relative: another machine, or another number of threads, rounds differently
-_LONGEST = 80  # characters of a setting's value in an error
-_held: set[tuple[Path, int, int, str]] = set()  # (folder, process, thread, kind of work) of the locks held here
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the files of one kind of work are called."""
+    """The names of the files of one kind of work, and how its settings are compared."""
 
-    kind: str = "work"  # as errors name it
+    kind: str = "work"  # the name in errors
     file: str | None = "settings.json"  # None: the settings are in the manifests of the checkpoints
     result: str | None = None  # the file or folder that only finished work has
     parts: str = "checkpoints"  # the folder of the checkpoints
-    digits: int = 9  # of a checkpoint's name
+    digits: int = 9  # in the name of a checkpoint
     lock: str = ""  # the folder inside the workspace that the lock is in
     swept: tuple[str, ...] = ()  # folders, beside `parts`, in which nobody else writes; "" is the workspace itself
-    remedy: str = "choose another folder"  # for those who asked for different settings
+    advice: str = "choose another folder"  # for users who request different settings
     within: tuple[str, ...] = ()  # kinds of work that this one is a part of, and whose lock covers it
     described: tuple[str, ...] = ()  # settings that are saved for readers and never compared
     missing_agrees: bool = False  # older versions saved fewer settings: a missing one agrees with any value
@@ -46,13 +40,13 @@ class Layout:
 
 
 class Workspace:
-    """A folder in which one piece of work is kept, killed, resumed and finished.
+    """A folder for work that can be killed and resumed.
 
     Args:
-        folder: Where the work is kept. It is created when the work begins.
+        folder: Where the work is saved. It is created when the work begins.
         settings: What identifies the work, by name: plain values that JSON can hold. Lists of floats are measurements
             and may differ by rounding; all else must be equal.
-        layout: The names of the files, and the words of the errors.
+        layout: The names of the files, and wording of errors.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], layout: Layout | None = None) -> None:
@@ -62,7 +56,7 @@ class Workspace:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Locks the folder, which is created if needed, and removes what killed processes left unfinished.
+        """Locks the folder, which is created if needed, and removes unfinished files of killed processes.
 
         Raises:
             InUse: Another process works in the folder.
@@ -80,7 +74,7 @@ class Workspace:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Within, this process alone works in the folder, and the folder holds the settings of the work.
+        """Locks the folder and saves the settings of the work, within a `with` block.
 
         Work that fails before anything is saved leaves no settings: the next attempt may have different ones.
 
@@ -115,7 +109,7 @@ class Workspace:
         return any(path.exists() for path in results) or any(self.parts.glob("[0-9]*"))
 
     def saved_settings(self) -> dict[str, Any]:
-        """The settings in the folder; {} where there are none.
+        """Returns the settings in the folder, or {} if there are none.
 
         Raises:
             BadInput: The file that should hold them is damaged.
@@ -126,28 +120,28 @@ class Workspace:
         try:
             settings = read_json(file)
         except BadInput as error:
-            raise BadInput(f"{error}; remove {self.folder}, or {self.layout.remedy}") from error
+            raise BadInput(f"{error}; remove {self.folder}, or {self.layout.advice}") from error
         if not isinstance(settings, dict):
-            raise BadInput(f"{file} holds no settings of {_article(self.layout.kind)}; {self.layout.remedy}")
+            raise BadInput(f"{file} holds no settings of {_article(self.layout.kind)}; {self.layout.advice}")
         return settings
 
     def check(self, saved: Mapping[str, Any] | None = None) -> None:
         """Compares saved settings, or those in the folder if it has any, with those of this work.
 
         Raises:
-            BadInput: They differ. The error names each setting, both values and the remedy.
+            BadInput: They differ. The error names each setting, both values and the advice.
         """
         if saved is not None or self._file().exists():
             self.refuse(self._changes(self.saved_settings() if saved is None else saved))
 
     def refuse(self, changes: Iterable[str]) -> None:
-        """Raises BadInput that names the changes, each 'name: saved -> requested', unless there are none."""
+        """Raises BadInput with the changes, each as 'name: saved -> requested', if there are any."""
         named = "; ".join(changes)
         if named:
-            raise BadInput(f"{self.folder} holds another {self.layout.kind} ({named}); {self.layout.remedy}")
+            raise BadInput(f"{self.folder} holds another {self.layout.kind} ({named}); {self.layout.advice}")
 
     def path(self, number: int) -> Path:
-        """The checkpoint of that number: of an update, a step, or a group of images."""
+        """Returns the path of a checkpoint. The number is an update, a step, or a group of images."""
         return self.parts / f"{number:0{self.layout.digits}d}"
 
     def save(self, number: int, state: dict[str, Any], *, about: Mapping[str, Any]) -> None:
@@ -155,13 +149,13 @@ class Workspace:
         checkpoint.save(self.path(number), state, about=dict(about))
 
     def newest(self) -> int | None:
-        """The number of the newest sound checkpoint, or None. Damaged ones after it are set aside, with a warning."""
+        """Returns the number of the newest intact checkpoint, or None. Damaged ones are set aside with a warning."""
         return checkpoint.newest_sound(self.folder, checkpoint.verify, _log.warning)
 
     def load(self, number: int, *, again: str) -> dict[str, Any] | None:
-        """The state of one checkpoint; None where there is none, or where it was damaged and is now set aside.
+        """Returns the state of one checkpoint, or None if there is none.
 
-        `again` says in the warning what is done in that case.
+        A damaged checkpoint is set aside with a warning, in which `again` describes the consequence. It gives None too.
         """
         path = self.path(number)
         if not path.is_dir():
@@ -174,7 +168,7 @@ class Workspace:
             return None
 
     def finish(self) -> None:
-        """Removes the checkpoints: the result is saved, and they are not needed any more."""
+        """Removes the checkpoints, which are not needed once the result is saved."""
         remove(self.parts)
 
     def _file(self) -> Path:
@@ -186,7 +180,7 @@ class Workspace:
         return differences(saved, self.settings, names - {*self.layout.described})
 
     def _claim(self) -> bool:
-        """Writes the settings unless they are there; whether it did."""
+        """Writes the settings unless they exist. Returns whether it did."""
         if self.layout.replaces and self._is_another():
             self._clear()
         elif self._file().exists():
@@ -203,96 +197,22 @@ class Workspace:
             return True
 
     def _clear(self) -> None:
-        """Empties the folder, but for the lock that is held."""
+        """Empties the folder, except for the lock."""
         if self.folder.is_symlink():
-            raise BadInput(f"{self.folder} is a link, and what it leads to is not removed; remove the link")
+            raise BadInput(f"{self.folder} is a link, and its target is not removed; remove the link")
         for entry in self.folder.iterdir():
-            if entry.name != _LOCK:
+            if entry.name != LOCK:
                 remove(entry)
 
     def _withdraw(self, missing: list[Path]) -> None:
-        """Leaves the folder as it was found: the inner ones of `missing` come first."""
-        lock = self.folder / self.layout.lock / _LOCK
+        """Restores the folder as it was found. `missing` lists created folders, the inner ones first."""
+        lock = self.folder / self.layout.lock / LOCK
         with suppress(OSError):
             self._file().unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
         for place in (*([lock.parent] if self.layout.lock else []), self.parts, *missing):
-            with suppress(OSError):  # it is not empty, or not there
+            with suppress(OSError):  # it is not empty, or does not exist
                 place.rmdir()
-
-
-def differences(saved: Mapping[str, Any], asked: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Which of the named settings differ, each as 'name: saved -> requested'; a missing one is shown as None."""
-    changed = [name for name in sorted(names) if not alike(saved.get(name), asked.get(name))]
-    return [f"{name}: {_shown(saved.get(name))} -> {_shown(asked.get(name))}" for name in changed]
-
-
-def alike(old: object, new: object) -> bool:
-    """Whether two settings are the same; lists of floats are measurements, and may differ by rounding."""
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return all(a == b or _near(a, b) for a, b in zip(old, new, strict=True))
-    return old == new
-
-
-@contextmanager
-def locked(folder: Path, *, kind: str = "work", within: tuple[str, ...] = ()) -> Iterator[None]:
-    """Locks the folder against other processes and threads; the lock ends with its process, however that ends.
-
-    A thread that holds it for a kind of work named in `within` holds it for this kind too.
-    """
-    here = folder.resolve(), os.getpid(), threading.get_ident()
-    mine = (*here, kind)
-    covered = mine not in _held and any((*here, outer) in _held for outer in within)
-    with nullcontext() if covered else _lock_file(folder):
-        _held.add(mine)
-        try:
-            yield
-        finally:
-            _held.discard(mine)
-
-
-@contextmanager
-def _lock_file(folder: Path) -> Iterator[None]:
-    file = folder / _LOCK
-    while True:
-        try:
-            stream = file.open("w")
-        except OSError as error:
-            raise BadInput(f"cannot write {folder}: {error.strerror}") from error
-        with stream:
-            _lock(stream, folder)
-            if _is_current(stream, file):
-                yield
-                return
-
-
-def _lock(stream: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InUse(f"{folder} is in use by another process; wait for it or stop it") from error
-    except OSError as error:
-        raise BadInput(f"cannot lock {folder}: {error.strerror}") from error
-
-
-def _is_current(stream: IO[str], file: Path) -> bool:
-    """False if the process that held the lock before has removed the file: a lock on it would exclude nobody."""
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), file.stat())
-    except OSError:
-        return False
-
-
-def _near(a: object, b: object) -> bool:
-    if not isinstance(a, float) or not isinstance(b, float):
-        return False
-    return math.isclose(a, b, rel_tol=_ROUNDING) or (math.isnan(a) and math.isnan(b))
-
-
-def _shown(value: object) -> str:
-    rounded = [f"{item:.4g}" if isinstance(item, float) else item for item in value] if isinstance(value, list) else []
-    text = f"[{', '.join(map(str, rounded))}]" if rounded else str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _article(kind: str) -> str:

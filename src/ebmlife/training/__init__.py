@@ -1,6 +1,6 @@
 """Training: chains and where they start, the trainer of EBMs, and the other methods beside it.
 
-What a training of one's own needs is exported here:
+Everything that a custom training needs is exported here:
 
     import ebmlife
     from ebmlife.training import Batches, Persistent, Trainer, Uniform, Walk

@@ -20,12 +20,12 @@ class Negatives:
     """The samples of one update."""
 
     x: Tensor  # states after the walk
-    z: Tensor | None  # the latents of their initial states, if these came from a generator
+    z: Tensor | None  # the latents of their initial states, if a generator made them
     info: Info
 
 
 class Bank:
-    """Paired states: images, their latents if there are any, and how often each was walked since its initialization."""
+    """Paired states: images, their latents if there are any, and the number of walks since their initialization."""
 
     def __init__(self, start: Start, size: int, rng: torch.Generator) -> None:
         parts = [start(min(_PART, size), rng=rng)]
@@ -36,7 +36,7 @@ class Bank:
         self.age = torch.zeros(size, dtype=torch.int64, device=self.x.device)
 
     def draw(self, n: int, rng: torch.Generator) -> Tensor:
-        """Indices of n different states."""
+        """Returns the indices of n different states."""
         if n > len(self.x):
             raise BadInput(f"a batch of {n} cannot be drawn from a bank of {len(self.x)}; make chains.size larger")
         return torch.randperm(len(self.x), generator=rng, device=rng.device)[:n]
@@ -58,7 +58,7 @@ class Bank:
             self.z[rows] = other.z[other_rows]
 
     def walk(self, rows: Tensor, walk: Walk, energy: Energy, *, update: int) -> Negatives:
-        """Walks these states on the energy and puts them back."""
+        """Runs a Langevin walk from these states and stores the results in the bank."""
         x, info = walk(energy, self.x[rows], update=update)
         self.x[rows] = x
         self.age[rows] += 1

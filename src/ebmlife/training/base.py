@@ -1,4 +1,4 @@
-"""What all trainers share: the loop over updates, and the metrics of an update."""
+"""The base of all trainers: the loop over updates, and the metrics of an update."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,10 +22,11 @@ R = TypeVar("R", bound=Report)
 
 
 class Loop(ABC, Generic[R]):
-    """A trainer: it makes updates one by one, and its whole state can be saved."""
+    """A trainer, which makes updates one by one. Its complete state can be saved."""
 
     chains: Chains | None = None  # None: no states are kept between updates
     update = 0  # number of updates done
+    stateful: ClassVar[tuple[str, ...]] = ()  # attributes whose states are saved, in this order
 
     @abstractmethod
     def step(self) -> R:
@@ -43,8 +44,12 @@ class Loop(ABC, Generic[R]):
             for call in after:
                 call(report)
 
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the number of updates and the states of the parts in `stateful`."""
+        return {"update": self.update} | {name: getattr(self, name).state_dict() for name in self.stateful}
 
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores what `state_dict` returned."""
+        self.update = state["update"]
+        for name in self.stateful:
+            getattr(self, name).load_state_dict(state[name])

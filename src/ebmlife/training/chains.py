@@ -1,4 +1,4 @@
-"""What happens to Langevin chains between updates.
+"""How Langevin chains are kept between updates.
 
 `Fresh` starts new chains at every update, `Persistent` keeps their states in a bank, and `BurnIn` keeps new states in a
 burn-in bank until they have been walked long enough to learn from.
@@ -21,21 +21,21 @@ from ebmlife.sampling.energy import Energy
 from ebmlife.sampling.loop import Walk
 from ebmlife.sampling.rng import INITIAL_STATES, Streams
 from ebmlife.sampling.schedule import Schedule, scheduled
-from ebmlife.training.bank import Bank as Bank  # chains are written with both
+from ebmlife.training.bank import Bank as Bank  # modules with chains import both from here
 from ebmlife.training.bank import Negatives as Negatives
 from ebmlife.training.starts import Start
 
 
 @dataclass(frozen=True)
 class UpdateCost:
-    """What the chains of one update cost, on average."""
+    """The average cost of the chains in one update."""
 
     initialized: float  # states that the start makes
     langevin_steps: float  # Langevin steps, summed over states
 
 
 class Chains(Protocol):
-    """What a trainer needs of its chains."""
+    """The interface of chains to a trainer."""
 
     @property
     def bank(self) -> Bank | None:
@@ -43,7 +43,7 @@ class Chains(Protocol):
         ...
 
     def step(self, energy: Energy, n: int, *, update: int = 0) -> Negatives:
-        """n samples for one update, after a walk on the energy."""
+        """Returns n samples for one update, after a walk on the energy."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -51,8 +51,8 @@ class Chains(Protocol):
 
 
 class Declared(Protocol):
-    """What a class of chains declares, so that recipes can choose it: several processes share its banks, batches are
-    checked against them, and `ebmlife estimate` counts its work.
+    """The declarations of a class of chains that recipes can choose. They are used to share banks between processes, to
+    check batch sizes, and to estimate costs.
 
     Chains with a burn-in bank (`WithBurnIn`) declare as `burn_in_length` the option that counts its walks.
     """
@@ -61,7 +61,7 @@ class Declared(Protocol):
 
     @staticmethod
     def cost(options: Mapping[str, Any], *, batch: int, steps: float) -> UpdateCost:
-        """What one update costs with these options, a batch of this size and so many Langevin steps per walk."""
+        """Returns the cost of an update with these options, this batch size and `steps` Langevin steps per walk."""
         ...
 
 
@@ -108,7 +108,7 @@ class Fresh:
 
 
 class Persistent:
-    """States are kept in a bank, drawn, walked and returned.
+    """Chains whose states are kept in a bank. States are drawn, walked and returned to the bank.
 
     A state that is drawn is rejuvenated with probability `rejuvenate`, or if it was walked more than `rounds` times.
     With a learning generator as start this is the paper's hybrid (Algorithm 1): latents and images stay paired. With a
@@ -148,7 +148,7 @@ class Persistent:
 
     @staticmethod
     def cost(options: Mapping[str, Any], *, batch: int, steps: float) -> UpdateCost:
-        """A state that is rejuvenated with probability p, and after w + 1 walks at the latest, is walked
+        """Returns the cost. A state that is rejuvenated with probability p, and after at most w + 1 walks, is walked
         sum over k in {0..w} of (1 - p)^k times on average."""
         share, rounds = scheduled(options["rejuvenate"])(0), options["rounds"]
         if rounds is not None:
@@ -220,7 +220,7 @@ class BurnIn:
 
     @staticmethod
     def cost(options: Mapping[str, Any], *, batch: int, steps: float) -> UpdateCost:
-        """A second batch is walked in the burn-in bank, of which a share of 1 / D is burned in and replaced."""
+        """Returns the cost. A second batch is walked in the burn-in bank, and a share of 1 / D of it is replaced."""
         walks = options["mature"] + (0 if options["count_first_walk"] else 1)
         burn_in_steps = steps if options["burn_in_steps"] is None else options["burn_in_steps"]
         return UpdateCost(initialized=batch / walks, langevin_steps=batch * (steps + burn_in_steps))

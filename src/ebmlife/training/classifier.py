@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,8 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
         device: Where the network is.
     """
 
+    stateful = ("batches", "classifier")
+
     def __init__(
         self,
         batches: Batches,
@@ -53,7 +55,7 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
         self.data_noise, self.noise, self.device = data_noise, noise, device
 
     def step(self) -> ClassifierMetrics:
-        """One update that lowers the mean of -log softmax(f(x))[y]."""
+        """Makes one update that lowers the mean of -log softmax(f(x))[y]."""
         x, labels = (tensor.to(self.device) for tensor in self.batches.next_labelled())
         logits = self.classifier.net(x + self.data_noise * self.noise(x))
         loss = F.cross_entropy(logits, labels)
@@ -68,22 +70,10 @@ class ClassifierTrainer(Loop[ClassifierMetrics]):
             test_accuracy=self.test(self.classifier.ema) if due and self.test is not None else None,
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "update": self.update,
-            "batches": self.batches.state_dict(),
-            "classifier": self.classifier.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.classifier.load_state_dict(state["classifier"])
-
 
 @torch.no_grad()
 def accuracy(classifier: nn.Module, data: Dataset, *, device: torch.device | str = "cpu", batch: int = 500) -> float:
-    """The share of a data set's images that the classifier assigns to their class."""
+    """Returns the share of a data set's images that the classifier assigns to their class."""
     assert data.labels is not None
     right = 0
     for rows in torch.split(torch.arange(len(data)), batch):

@@ -1,4 +1,4 @@
-"""Detects a training that diverges, relative to what is normal for that run."""
+"""Detects a training that diverges, relative to the normal energy difference of that run."""
 
 from statistics import median
 from typing import Any
@@ -25,9 +25,9 @@ class Divergence:
 
     Args:
         balance: The gradient at which drift and noise of a Langevin step are equally long, 2 sqrt(D) / step_size. At
-            first an energy grows by orders of magnitude until it moves its chains. This is no divergence, and its
+            first an energy grows by orders of magnitude until it moves its chains. This is not a divergence, and its
             gradient stays near `balance`, whatever the temperature.
-        limit: An absolute bound of |d_t|. None: there is none.
+        limit: An absolute bound of |d_t|. None: no absolute bound.
     """
 
     def __init__(self, *, balance: float = 0.0, limit: float | None = None) -> None:
@@ -46,22 +46,22 @@ class Divergence:
         for name, value in (("data", of_data), ("samples", of_samples)):
             if not abs(value) < float("inf"):  # NaN compares false
                 raise Diverged(f"the energy of the {name} is {value} at update {update}", since=self._since(update))
-        size, said = abs(difference), f"the energy difference is {difference:.3g} at update {update}"
+        size, message = abs(difference), f"the energy difference is {difference:.3g} at update {update}"
         if self.limit is not None and size > self.limit:
-            raise Diverged(f"{said}, beyond {self.limit:.3g} (--explosion)", since=self._since(update))
+            raise Diverged(f"{message}, beyond {self.limit:.3g} (--explosion)", since=self._since(update))
         far = self._seen >= WINDOW and size > FAR * self._normal and gradient > PULL * self.balance
         self._far = self._far + 1 if far else 0
         if self._far >= PATIENCE:
             since = update - PATIENCE + 1
             raise Diverged(
-                f"{said} and has been beyond {FAR:g} times its normal size since update {since}; "
+                f"{message} and has been beyond {FAR:g} times its normal size since update {since}; "
                 f"normal for this run is {self._normal:.3g}",
                 since=since,
             )
         self._remember(size)
 
     def _since(self, update: int) -> int | None:
-        """The first of the updates just before this one that were far from normal; None if there are none."""
+        """Returns the first of the updates just before this one that were far from normal; None if there are none."""
         return update - self._far if self._far else None
 
     def _remember(self, size: float) -> None:

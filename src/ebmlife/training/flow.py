@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from ebmlife.training.base import Loop, Report
 from ebmlife.training.learner import Learner
 
 
-def dequantised(x: Tensor, levels: int, rng: torch.Generator) -> Tensor:
-    """Images with every value spread uniformly over the bin of its gray level.
+def dequantized(x: Tensor, levels: int, rng: torch.Generator) -> Tensor:
+    """Returns images with every value spread uniformly over the bin of its gray level.
 
     A density could be arbitrarily high on the discrete values themselves. On bins it bounds their probability.
     """
@@ -46,6 +46,8 @@ class FlowTrainer(Loop[FlowMetrics]):
         device: Where the network is.
     """
 
+    stateful = ("batches", "flow")
+
     def __init__(
         self,
         batches: Batches,
@@ -58,17 +60,9 @@ class FlowTrainer(Loop[FlowMetrics]):
         self.batches, self.flow, self.levels, self.rng, self.device = batches, flow, levels, rng, device
 
     def step(self) -> FlowMetrics:
-        """One update that lowers the mean bits per pixel."""
-        data = dequantised(self.batches.next().to(self.device), self.levels, self.rng)
+        """Makes one update that lowers the mean bits per pixel."""
+        data = dequantized(self.batches.next().to(self.device), self.levels, self.rng)
         loss = bits(self.flow.net(data), levels=self.levels, pixels=data[0].numel()).mean()
         self.flow.descend(loss, update=self.update)
         self.update += 1
         return FlowMetrics(update=self.update, bits_per_pixel=loss.item(), data_seconds=self.batches.waited())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"update": self.update, "batches": self.batches.state_dict(), "flow": self.flow.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.flow.load_state_dict(state["flow"])

@@ -1,7 +1,7 @@
 """SNGAN (Miyato et al. 2018): a generator against a spectrally normalized discriminator, with the hinge loss."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,8 @@ class GANTrainer(Loop[GANMetrics]):
         generator_batch: Batch size of the generator's step.
         device: Where the networks are.
     """
+
+    stateful = ("batches", "discriminator", "generator")
 
     def __init__(
         self,
@@ -84,23 +86,9 @@ class GANTrainer(Loop[GANMetrics]):
         x: Tensor = self.generator.net(torch.randn(n, self.latent, generator=self.rng, device=self.rng.device))
         return x
 
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "update": self.update,
-            "batches": self.batches.state_dict(),
-            "discriminator": self.discriminator.state_dict(),
-            "generator": self.generator.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.discriminator.load_state_dict(state["discriminator"])
-        self.generator.load_state_dict(state["generator"])
-
 
 class CriticEnergy(nn.Module):
-    """E(x) = -D(x): its chains move to what the discriminator takes for data."""
+    """E(x) = -D(x). Its chains move toward states that the discriminator classifies as data."""
 
     def __init__(self, discriminator: nn.Module) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ enough. The highest level has no noisier image: there a = 1 and the second term 
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class Diffusion:
         self._table = {name: torch.tensor(values, dtype=torch.float32, device=device) for name, values in table.items()}
 
     def __call__(self, name: str, level: Tensor, like: Tensor) -> Tensor:
-        """A number for each image of a batch, in a shape that multiplies it."""
+        """Returns a number for each image of a batch, in a shape that multiplies it."""
         return self._table[name][level].view(-1, *[1] * (like.ndim - 1))
 
 
@@ -90,7 +90,7 @@ class Conditional(nn.Module):
 def recovered(
     net: nn.Module, diffusion: Diffusion, level: Tensor, noisy: Tensor, *, steps: int, noise: Noise
 ) -> tuple[Tensor, Info]:
-    """y after a chain that starts from the noisy image."""
+    """Returns y after a chain that starts from the noisy image."""
     energy = Conditional(net, diffusion, level, noisy)
     u, info = langevin(energy, noisy / energy.step, steps=steps, step_size=1.0, noise=noise)
     return energy.step * u, info
@@ -118,6 +118,8 @@ class RecoveryTrainer(Loop[RecoveryMetrics]):
         device: Where the network is.
     """
 
+    stateful = ("batches", "energy")
+
     def __init__(
         self,
         batches: Batches,
@@ -132,7 +134,7 @@ class RecoveryTrainer(Loop[RecoveryMetrics]):
         self.rng, self.noise, self.device = rng, normal(rng), device
 
     def step(self) -> RecoveryMetrics:
-        """One update that lowers the mean of w_t [f(y+, t) - f(y-, t)], w_t = sigma_0 / sigma_t, with random t."""
+        """Makes an update that lowers the mean of w_t [f(y+, t) - f(y-, t)], w_t = sigma_0 / sigma_t, random t."""
         data = self.batches.next().to(self.device)
         level = torch.randint(self.diffusion.levels, (len(data),), generator=self.rng, device=self.rng.device)
         at = self.diffusion
@@ -151,14 +153,6 @@ class RecoveryTrainer(Loop[RecoveryMetrics]):
             gradient=info.gradient.item(),
             data_seconds=self.batches.waited(),
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"update": self.update, "batches": self.batches.state_dict(), "energy": self.energy.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.energy.load_state_dict(state["energy"])
 
 
 class Progressive:
@@ -179,7 +173,7 @@ class Progressive:
 class LowestEnergy(nn.Module):
     """The energy of the lowest level, E(x) = f(a x, 0) / s_0^2, not conditioned on a noisy image.
 
-    `given(noisy)` is the conditional energy of as many images as there are noisy ones.
+    `given(noisy)` is the conditional energy of states given their noisy images.
     """
 
     def __init__(self, net: nn.Module, diffusion: Diffusion) -> None:
@@ -195,7 +189,7 @@ class LowestEnergy(nn.Module):
         return Held(self, noisy)
 
     def noisier(self, x: Tensor, *, noise: Noise) -> Tensor:
-        """The noisy images that the lowest level is conditioned on: data x, diffused to that level and to the next."""
+        """Returns the noisy images that condition the lowest level: data x, diffused to that level and the next."""
         level, at = torch.zeros(len(x), dtype=torch.int64, device=x.device), self.diffusion
         diffused = at("kept", level, x) * x + at("spread", level, x) * noise(x)
         return at("step_a", level, x) * diffused + at("sigma", level, x) * noise(x)

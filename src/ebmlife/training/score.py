@@ -1,8 +1,8 @@
-"""Denoising score matching over geometric noise levels (Song and Ermon 2019), and Langevin on what is learned."""
+"""Denoising score matching over geometric noise levels (Song and Ermon 2019), and sampling with the score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ _NODES = 16  # of the quadrature along a line
 
 
 def geometric(largest: float, smallest: float, count: int) -> list[float]:
-    """Noise levels from the largest to the smallest, each the same fraction of the one before."""
+    """Returns noise levels from the largest to the smallest, each the same fraction of the one before."""
     return [float(sigma) for sigma in np.geomspace(largest, smallest, count)]
 
 
@@ -35,19 +35,32 @@ class ScoreMetrics(Report):
 
 
 class ScoreTrainer(Loop[ScoreMetrics]):
+    """Trains a score network by denoising.
+
+    Args:
+        batches: The data.
+        score: The learner of a network (x, sigma) -> s.
+        sigmas: Noise levels.
+        rng: Generator of the noise and its levels.
+        device: Where the network is.
+    """
+
+    stateful = ("batches", "score")
+
     def __init__(
         self,
         batches: Batches,
         *,
-        score: Learner,  # of a network (x, sigma) -> s
+        score: Learner,
         sigmas: Sequence[float],
-        rng: torch.Generator,  # of the noise and its levels
+        rng: torch.Generator,
         device: torch.device | str = "cpu",
     ) -> None:
         self.batches, self.score, self.rng, self.device = batches, score, rng, device
         self.sigmas = torch.tensor(sigmas, device=device)
 
     def step(self) -> ScoreMetrics:
+        """Makes one update that lowers the mean of |sigma s(x + sigma e, sigma) + e|^2 / 2."""
         data = self.batches.next().to(self.device)
         rng, device = self.rng, self.rng.device
         sigma = self.sigmas[torch.randint(len(self.sigmas), (len(data),), generator=rng, device=device)]
@@ -58,21 +71,12 @@ class ScoreTrainer(Loop[ScoreMetrics]):
         self.update += 1
         return ScoreMetrics(update=self.update, loss=loss.item(), data_seconds=self.batches.waited())
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"update": self.update, "batches": self.batches.state_dict(), "score": self.score.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.update = state["update"]
-        self.batches.load_state_dict(state["batches"])
-        self.score.load_state_dict(state["score"])
-
 
 class ScoreEnergy(nn.Module):
-    """What chains walk on at one noise level: `gradient` is -s(x, sigma).
+    """A score at one noise level in place of an energy: `gradient` is -s(x, sigma).
 
-    A score is no gradient of an energy in general. Where one number is asked for, it is the work along the straight
-    line from 0, E(x) = -integral over t from 0 to 1 of s(t x, sigma) . x: the energy, but for a constant, if there is
-    one.
+    In general, a score is not the gradient of an energy. `forward` is the line integral from 0,
+    E(x) = -integral over t from 0 to 1 of s(t x, sigma) . x. This is the energy up to a constant, if there is one.
     """
 
     conservative = False
@@ -90,7 +94,7 @@ class ScoreEnergy(nn.Module):
         return -self.score(x)
 
     def curvature(self, x: Tensor, v: Tensor) -> Tensor:
-        """v^T J of each state, J the Jacobian of the drift -s: what an attacker's gradient passes through."""
+        """Returns v^T J of each state, where J is the Jacobian of the drift -s, for gradients through the chain."""
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             return torch.autograd.grad(-self.score(leaf), leaf, v)[0]
@@ -106,8 +110,8 @@ class ScoreEnergy(nn.Module):
 def annealed(
     net: nn.Module, sigmas: Sequence[float], shape: tuple[int, ...], *, steps: int = 20, relative_step: float = 0.4
 ) -> Start:
-    """Noise, walked on each level's score in turn, from the largest noise to the smallest; steps of relative_step *
-    sigma (in NCSN, the root of its epsilon, over the smallest sigma)."""
+    """Returns noise after annealed Langevin sampling: chains on the score of each level, from the largest noise to the
+    smallest, with step size relative_step * sigma. In NCSN, relative_step is sqrt(epsilon) / smallest sigma."""
     start: Start = Uniform(shape)
     for sigma in sigmas:
         start = AfterLangevin(start, ScoreEnergy(net, sigma), steps=steps, step_size=relative_step * sigma)

@@ -1,4 +1,4 @@
-"""Where chains start. A start makes n initial states; chains decide when."""
+"""Initial states of chains. A start makes n states when the chains request them."""
 
 from typing import NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ class Start(Protocol):
     """Makes the initial states of chains."""
 
     def __call__(self, n: int, *, rng: torch.Generator, old: Tensor | None = None) -> InitialStates:
-        """n new states.
+        """Returns n new states.
 
         Args:
             n: Number of states.
@@ -64,7 +64,7 @@ class FromData:
 
 
 class FromGenerator:
-    """x = g(z) with z ~ N(0, I), by the generator as it is at that moment, learning or frozen.
+    """x = g(z) with z ~ N(0, I), from the current state of a generator, which learns or is frozen.
 
     A learning generator is in training mode and normalizes by the statistics of the states that are made together.
     (The authors' code runs it over the whole batch and uses the states that are to be rejuvenated.)

@@ -1,6 +1,6 @@
 "use strict";
 
-// Charts: each figure holds its numbers as JSON beside the box that it is drawn in.
+// Charts: each figure element contains its numbers as JSON beside the box for its drawing.
 const Charts = (() => {
   const drawn = new Map(); // figure -> uPlot
   const watcher = new ResizeObserver((entries) => {
@@ -13,9 +13,9 @@ const Charts = (() => {
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const faint = (name, percent) => color(name) + Math.round(2.55 * percent).toString(16).padStart(2, "0"); // #rrggbbaa
-  const plain = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 4 });
+  const plain = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 4 });
 
-  // 0 has its place on a logarithmic axis of steps; other axes hold nothing that is not above 0.
+  // A logarithmic axis of steps includes 0. Other logarithmic axes show positive values only.
   const stepScale = { to: (v) => Math.log10(1 + v), from: (v) => 10 ** v - 1 };
   const logScale = { to: (v) => (v > 0 ? Math.log10(v) : null), from: (v) => 10 ** v };
   const linear = { to: (v) => v, from: (v) => v };

@@ -1,4 +1,4 @@
-// A page that is served goes on: sections that have changed are put in the place of the old ones.
+// Updates a served page: sections that have changed replace the old ones.
 const Live = (() => {
   const EVERY = 3000; // milliseconds
 

@@ -5,7 +5,7 @@ if (document.documentElement.dataset.live) Live.start();
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", Charts.redraw);
 
-// Paper is white, narrower than most screens, and nothing on it can be unfolded.
+// For printing: a white page, narrower than most screens, with all details open.
 function printing(yes) {
   document.documentElement.classList.toggle("printing", yes);
   for (const fields of document.querySelectorAll("#recipe details")) fields.open = yes;

@@ -1,6 +1,6 @@
-// The slider under Figure 1: one age, all chains of all runs.
+// The slider below Figure 1 shows all chains of all runs at one step.
 const Strips = (() => {
-  const said = (steps) => `${steps.toLocaleString("en-GB")} Langevin steps`;
+  const said = (steps) => `${steps.toLocaleString("en-US")} Langevin steps`;
 
   function rowOf(steps, age) {
     let row = 0;

@@ -1,4 +1,4 @@
-// Try it: an image goes to the server, which attacks and purifies it; here it is chosen, shown and cancelled.
+// Try it: users choose an image, which the server attacks and purifies, see it, and can cancel.
 const Trial = (() => {
   const EVERY = 250; // milliseconds
   const byId = (id) => document.getElementById(id);
@@ -51,7 +51,7 @@ const Trial = (() => {
     }
     picture.src = found.image;
     picture.alt = `The ${name} image`;
-    caption.replaceChildren(...found.said.map(prediction));
+    caption.replaceChildren(...found.predictions.map(prediction));
   }
 
   function prediction({ who, name, share, right }) {
@@ -80,7 +80,7 @@ const Trial = (() => {
 
   function update(state) {
     byId("done").value = state.done;
-    say(state.said, state.failed);
+    say(state.message, state.failed);
     for (const name of ["natural", "attacked", "purified"]) show(name, state[name]);
     frames(state.frames);
   }
@@ -103,12 +103,12 @@ const Trial = (() => {
 
   async function send(event) {
     event.preventDefault();
-    const wishes = new URLSearchParams(new FormData(event.target));
-    wishes.delete("file");
+    const settings = new URLSearchParams(new FormData(event.target));
+    settings.delete("file");
     busy("");
     say("Sending the image");
     try {
-      const answer = await fetch(`trial?${wishes}`, { method: "POST", body: chosen, headers: { "Content-Type": chosen.type } });
+      const answer = await fetch(`trial?${settings}`, { method: "POST", body: chosen, headers: { "Content-Type": chosen.type } });
       const { address, error } = await answer.json();
       if (!answer.ok) throw new Error(error);
       busy(address);

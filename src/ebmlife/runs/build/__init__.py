@@ -86,14 +86,14 @@ _METHODS: dict[str, _Method] = {
 
 
 def resolve(recipe: Recipe) -> Recipe:
-    """The recipe with the options of every part checked and complete, as it is shown, saved and hashed."""
+    """Returns the recipe with the options of every part checked and complete, as it is shown, saved and hashed."""
     return _METHODS[recipe.method].resolve(recipe)
 
 
 def training(
     recipe: Recipe, *, resumed: dict[str, Any] | None = None, ranks: Ranks = SINGLE_PROCESS, trust: Trust = NOTHING
 ) -> Training:
-    """Everything that a run needs, or one rank's share of it.
+    """Makes everything that a run needs, or one rank's share of it.
 
     Args:
         recipe: The recipe, resolved.
@@ -111,7 +111,7 @@ def training(
 def networks(
     recipe: EBMRecipe, shape: tuple[int, ...], device: torch.device, *, trust: Trust = NOTHING
 ) -> tuple[nn.Module, nn.Module | None]:
-    """The energy and the generator of a recipe, in eval mode, for states of this shape."""
+    """Returns the energy and the generator of a recipe, in eval mode, for states of this shape."""
     return ebm.networks(recipe, Context(load, device, trust, shape))
 
 
@@ -135,7 +135,7 @@ def load(
         evaluation_temperature: Divides the learned energy and its prior, but not the Gaussian term. The paper's authors
             sample their longrun models at 1.005 and 1.01.
         trust_code: Names of functions ('package.module:function') that the model may call. A model whose generator is
-            a function of the user's own names it; it is called only if its name is repeated here.
+            a user function contains its name. The function is called only if its name is repeated here.
 
     Returns:
         The model.
@@ -157,7 +157,7 @@ def load(
 
 
 def shape_of(state: dict[str, Any]) -> tuple[int, ...]:
-    """The shape of a model's states, from its checkpoint."""
+    """Returns the shape of a model's states, from its checkpoint."""
     saved = state.get("shape")
     if not isinstance(saved, list) or not saved or not all(type(n) is int and 0 < n < 2**31 for n in saved):
         raise BadInput(f"the checkpoint has {saved!r:.40} as the shape of a state; expected a list of whole numbers")

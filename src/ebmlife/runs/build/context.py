@@ -1,4 +1,4 @@
-"""What the parts of a build share."""
+"""The context that all builders share."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from ebmlife.runs.user_code import Trust
 
 
 class Load(Protocol):
-    """Loads the model of another run that a recipe names. It is passed in, because loading builds in turn."""
+    """Loads the model of another run that a recipe names. It is passed in, because loading calls `build` again."""
 
     def __call__(self, run: str | Path, *, trust_code: Trust) -> Model: ...
 
@@ -27,5 +27,5 @@ class Context:
         return replace(self, shape=tuple(shape))
 
     def other(self, run: str) -> Model:
-        """The model of another run."""
+        """Returns the model of another run."""
         return self.load(run, trust_code=self.trust)

@@ -6,7 +6,7 @@ from ebmlife.errors import BadInput
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; "auto" is a GPU if there is one, else the CPU."""
+    """Returns the device of that name; "auto" is a GPU if there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

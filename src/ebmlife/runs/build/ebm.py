@@ -38,7 +38,7 @@ def resolve(recipe: EBMRecipe) -> EBMRecipe:
     if recipe.generator is not None:
         net = GENERATORS.resolve(recipe.generator.net)
         parts["generator"] = recipe.generator.model_copy(update={"net": net})
-    elif STARTS.wants(recipe.start, "generator"):
+    elif STARTS.accepts(recipe.start, "generator"):
         raise BadInput(f"start.kind {recipe.start.kind!r} needs the section 'generator'; choose a recipe that has one")
     return recipe.model_copy(update=parts)
 
@@ -84,7 +84,7 @@ def _check_sizes(recipe: EBMRecipe, ranks: Ranks) -> None:
 
 
 def _chains(recipe: EBMRecipe, start: Start, streams: Streams, context: Context, ranks: Ranks) -> Chains:
-    """The chains of one rank: all ranks together hold as many states as the recipe says."""
+    """Returns the chains of one rank: all ranks together hold the number of states in the recipe."""
     sizes = {name: ranks.share(size) for name, size in bank_sizes(recipe.chains).items()}
     chosen = part(recipe.chains.kind, **recipe.chains.options | sizes)
     chains: Chains = CHAINS.make(chosen, start=start, walk=_walk(recipe, streams), streams=streams, shape=context.shape)
@@ -102,7 +102,7 @@ def _balance(recipe: EBMRecipe, shape: tuple[int, ...]) -> float:
 
 
 def networks(recipe: EBMRecipe, context: Context) -> tuple[nn.Module, nn.Module | None]:
-    """The energy and the generator, in eval mode, with weights from the recipe's seed or from another run."""
+    """Returns the energy and the generator, in eval mode, with weights from the recipe's seed or from another run."""
     if recipe.generator is None:
         (net,) = make_networks((NETS, recipe.net), seed=recipe.seed, context=context)
         return net, None
@@ -126,7 +126,7 @@ def model(recipe: EBMRecipe, state: dict[str, Any], context: Context, *, average
 
 
 def self_contained(recipe: EBMRecipe) -> EBMRecipe:
-    """The recipe without the run that its generator came from: with weights from a checkpoint it is not needed."""
+    """Returns the recipe without the run of its generator, which is not needed if a checkpoint has the weights."""
     if recipe.generator is None:
         return recipe
     return recipe.model_copy(update={"generator": recipe.generator.model_copy(update={"run": None})})
@@ -146,7 +146,7 @@ def _model(
 
 
 def _trainable(ebm: Learner, recipe: EBMRecipe, prior: FixedPrior | None) -> TrainableEnergy:
-    """The energy of a training: net(x) / temperature [+ prior(x) / prior.temperature] [+ |x|^2 / (2 tau^2)]."""
+    """Returns the energy of a training: net(x) / temperature [+ prior(x) / prior.temperature] [+ |x|^2 / (2 tau^2)]."""
     precision = recipe.langevin.precision
     fixed = [] if prior is None else [prepare(prior.net, temperature=prior.temperature, precision=precision)]
     fixed += [] if recipe.tau is None else [gaussian(recipe.tau)]
@@ -156,7 +156,7 @@ def _trainable(ebm: Learner, recipe: EBMRecipe, prior: FixedPrior | None) -> Tra
 def energy_of(
     net: nn.Module, recipe: EBMRecipe, prior: FixedPrior | None = None, evaluation_temperature: float = 1.0
 ) -> Energy:
-    """The energy of a trained model:
+    """Returns the energy of a trained model:
 
     (net(x) / temperature [+ prior(x) / prior.temperature]) / evaluation_temperature [+ |x|^2 / (2 tau^2)].
     """

@@ -28,17 +28,17 @@ class Deferred:
 def deferred(
     starts: Registry, chosen: Part, dataset: Callable[[], Dataset], context: Context, **provided: Any
 ) -> Start:
-    """The start that a recipe chooses; its data set is read only if this kind of start has one."""
+    """Returns the start that a recipe chooses; its data set is read only if this kind of start has one."""
 
     def make() -> Start:
-        data = dataset() if starts.wants(chosen, "dataset") else None
+        data = dataset() if starts.accepts(chosen, "dataset") else None
         return make_start(starts, chosen, data, context, **provided)
 
     return Deferred(make)
 
 
 def make_start(starts: Registry, chosen: Part, dataset: Dataset | None, context: Context, **provided: Any) -> Start:
-    """The start that a recipe chooses."""
+    """Returns the start that a recipe chooses."""
     start: Start = starts.make(
         chosen, dataset=dataset, shape=context.shape, load=context.load, trust=context.trust, **provided
     )

@@ -1,4 +1,4 @@
-"""The live objects of a run, and what a checkpoint keeps of them."""
+"""The live objects of a run, and their state in a checkpoint."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ class Training:
 
     trainer: Loop[Any]
     streams: Streams
-    model: Model  # of the averaged weights
+    model: Model  # with the averaged weights
     frozen_generator: nn.Module | None = None  # saved with the run, which must not depend on another
 
     def state_dict(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Training:
 
 
 def weights_of(state: dict[str, Any], learner: str, *, averaged: bool) -> dict[str, Tensor]:
-    """The averaged or raw weights of a learner in a checkpoint."""
+    """Returns the averaged or raw weights of a learner in a checkpoint."""
     kind, learned = "ema" if averaged else "net", part(state, "trainer", learner)
     if kind not in learned:
         raise BadInput("this model has averaged weights only; the raw ones are in the folder of its training")
@@ -52,14 +52,14 @@ def weights_of(state: dict[str, Any], learner: str, *, averaged: bool) -> dict[s
 
 
 def frozen_or_learned(state: dict[str, Any], *, averaged: bool) -> dict[str, Tensor]:
-    """The weights of the generator in a checkpoint, whether it learned or not."""
+    """Returns the weights of the generator in a checkpoint, whether it learned or not."""
     if part(state, "trainer").get("generator") is None:
         return part(state, "frozen_generator")
     return weights_of(state, "generator", averaged=averaged)
 
 
 def scope(ranks: Ranks) -> str:
-    """The prefix of a rank's random streams; a single process has none."""
+    """Returns the prefix of a rank's random streams; a single process has none."""
     return f"rank {ranks.rank} of {ranks.count}/" if ranks.count > 1 else ""
 
 

@@ -18,23 +18,29 @@ from ebmlife.training.learner import Learner
 
 
 def make_networks(*chosen: tuple[Registry, Part], seed: int, context: Context) -> list[nn.Module]:
-    """Networks for states of the context's shape, in eval mode, with initial weights that the seed decides."""
+    """Returns networks for states of the context's shape, in eval mode, with initial weights from the seed."""
     shape, provided = context.shape, image_options(context.shape)
     for table, net in chosen:
-        if table.wants(net, "channels") and len(shape) != 3:
+        if table.accepts(net, "channels") and len(shape) != 3:
             raise BadInput(f"{table.field} {net.kind!r} needs images, got states of shape {shape}; use 'perceptron'")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator(seed, "weights").initial_seed())
         try:
             made = [table.make(net, trust=context.trust, **provided) for table, net in chosen]
             return [net.to(context.device).eval() for net in made]
-        except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:  # sizes beyond all memory
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            MemoryError,
+        ) as error:  # the sizes exceed the memory
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise BadInput(f"the networks of this recipe cannot be made: {reason}; choose smaller ones") from error
 
 
 def image_options(shape: tuple[int, ...]) -> dict[str, Any]:
-    """The parameters of networks that the shape of a state decides."""
+    """Returns the parameters of networks that follow from the shape of a state."""
     if len(shape) != 3:
         return {"shape": shape}
     if shape[1] != shape[2]:
@@ -43,7 +49,7 @@ def image_options(shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def learner(net: nn.Module, options: Optimizer, ranks: Ranks = SINGLE_PROCESS) -> Learner:
-    """The learner of a network with a recipe's optimizer."""
+    """Returns the learner of a network with a recipe's optimizer."""
     rate = (
         options.learning_rate
         if options.decay_until is None

@@ -1,4 +1,4 @@
-"""What a run takes from another one: its model, its generator's weights, its energy as a prior."""
+"""Parts that a run takes from another run: its model, its generator's weights, or its energy as a prior."""
 
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,24 @@ from ebmlife.storage import checkpoint, regular
 
 
 def other_model(field: str, run: str, context: Context, *, instead: str = "") -> Model:
-    """The model of the run that a field names; `instead` is an alternative to name if there is none."""
+    """Returns the model of the run that a field names; errors name the alternative `instead`."""
     if checkpoint.choose(locate.find(run), None) is None:
         raise BadInput(f"{field} {run} holds no checkpoint; make it first: {_command(run)}{instead}")
     return context.other(run)
 
 
 def _command(run: str) -> str:
-    """The command that makes a run, as far as its name tells."""
+    """Returns the command that creates a run, as far as its name determines it."""
     name = Path(run).name
     if name in recipes.names():
         return f"ebmlife train {name} --out {run}"
-    if name.startswith("biggan-deep-"):  # trained by others
-        return f"ebmlife import {name}-pytorch_model.bin --out {run} (docs/weights.md says where it is from)"
+    if name.startswith("biggan-deep-"):  # published by others
+        return f"ebmlife import {name}-pytorch_model.bin --out {run} (docs/weights.md names the source)"
     return f"ebmlife train RECIPE --out {run}"
 
 
 def other_generator(origin: str, context: Context) -> dict[str, Tensor]:
-    """The weights of another run's generator, or those in a .safetensors file."""
+    """Returns the weights of another run's generator, or those in a .safetensors file."""
     if origin.endswith(".safetensors"):
         try:
             weights: dict[str, Tensor] = load_file(regular.check(Path(origin).expanduser()))
@@ -52,7 +52,7 @@ def other_generator(origin: str, context: Context) -> dict[str, Tensor]:
 
 
 def find_prior(recipe: EBMRecipe, context: Context, saved: dict[str, Any] | None) -> FixedPrior | None:
-    """The averaged energy of the run that the recipe names as its prior, or the prior in a saved checkpoint."""
+    """Returns the averaged energy of the run that the recipe names as its prior, or the prior in a saved checkpoint."""
     if recipe.prior is None:
         return None
     if saved is not None and saved["recipe"].get("prior") == recipe.prior.model_dump(mode="json"):
@@ -69,7 +69,7 @@ def find_prior(recipe: EBMRecipe, context: Context, saved: dict[str, Any] | None
 
 
 def restored_prior(state: dict[str, Any], context: Context) -> FixedPrior | None:
-    """The prior in a checkpoint."""
+    """Returns the prior in a checkpoint."""
 
     def make(chosen: Part) -> nn.Module:
         net: nn.Module = NETS.make(chosen, **image_options(context.shape)).to(context.device)

@@ -22,7 +22,9 @@ from ebmlife.training.recovery import Diffusion, LevelNet, LowestEnergy, Progres
 
 class Recovery(Single[RecoveryRecipe]):
     nets, learner = NETS, "energy"
-    starts = Registry("start", STARTS.makers | {"progressive": Progressive}, STARTS.provided | {"net", "diffusion"})
+    starts = Registry(
+        "start", STARTS.constructors | {"progressive": Progressive}, STARTS.provided | {"net", "diffusion"}
+    )
 
     def network(self, recipe: RecoveryRecipe, context: Context) -> nn.Module:
         if len(context.shape) != 3:

@@ -20,7 +20,7 @@ from ebmlife.training.score import ScoreEnergy, ScoreTrainer, annealed, geometri
 
 class Score(Single[ScoreRecipe]):
     nets, learner = SCORES, "score"
-    starts = Registry("start", STARTS.makers | {"annealed": annealed}, STARTS.provided | {"net", "sigmas"})
+    starts = Registry("start", STARTS.constructors | {"annealed": annealed}, STARTS.provided | {"net", "sigmas"})
 
     def resolve(self, recipe: ScoreRecipe) -> ScoreRecipe:
         if recipe.noise.smallest >= recipe.noise.largest:

@@ -1,4 +1,4 @@
-"""What methods with one network share. Each method says how its own parts are made."""
+"""The common part of methods with one network. Each method defines how its parts are made."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class Single(ABC, Generic[R]):
         return None
 
     def for_start(self, recipe: R, net: nn.Module) -> dict[str, Any]:
-        """What this method's own kinds of start are provided with, in addition to what all kinds are."""
+        """Returns additional arguments for the kinds of start that only this method has."""
         return {}
 
     def resolve(self, recipe: R) -> R:
@@ -74,5 +74,5 @@ class Single(ABC, Generic[R]):
 
 
 def batches(recipe: Recipe, dataset: Dataset, *, crop: int = 0) -> Batches:
-    """The batches of a recipe."""
+    """Returns the batches of a recipe."""
     return Batches(dataset, size=recipe.batch, seed=recipe.seed, flip=recipe.flip, crop=crop, workers=recipe.workers)

@@ -15,7 +15,7 @@ _OTHERS = "name other images with --data.folder (or --data.shards, --data.name),
 
 
 def split_of(data: Part) -> str:
-    """The name of the split that these settings of a data set choose."""
+    """Returns the name of the split that these settings of a data set choose."""
     options = data.options
     if "split" in options:
         return str(options["split"])
@@ -25,8 +25,8 @@ def split_of(data: Part) -> str:
 
 
 def choose_split(data: Part, split: str) -> Part:
-    """The settings that choose another split of the same data set."""
-    if DATA.wants(data, "split"):
+    """Returns the settings that choose another split of the same data set."""
+    if DATA.accepts(data, "split"):
         return _changed(data, split=split)
     known = _splits(data)
     if split not in known:
@@ -36,18 +36,18 @@ def choose_split(data: Part, split: str) -> Part:
 
 
 def for_tests(data: Part) -> Part | None:
-    """The settings of the test split, or None if the data set has none."""
+    """Returns the settings of the test split, or None if the data set has none."""
     return choose_split(data, _tests(data)) if _is_divided(data) else None
 
 
 def test_part(data: Part) -> tuple[Dataset, bool]:
-    """The test split of a run's data, or all of the data, and whether the run was trained on it."""
+    """Returns the test split of a run's data, or all of the data, and whether the run was trained on it."""
     chosen = for_tests(data) or data
     return DATA.make(chosen), overlap(data, chosen) is not False
 
 
 def overlap(trained: Part, chosen: Part) -> bool | None:
-    """Whether two sets of images have some in common; None if their settings do not tell."""
+    """Whether two sets of images have some in common; None if their settings do not decide."""
     a, b = DATA.resolve(trained), DATA.resolve(chosen)
     if a.kind != b.kind:
         return None
@@ -56,7 +56,7 @@ def overlap(trained: Part, chosen: Part) -> bool | None:
 
 
 def _splits(data: Part) -> dict[str, bool | None]:
-    """The value of the option `train` for each split."""
+    """Returns the value of the option `train` for each split."""
     if not _is_divided(data):
         return {ALL: None}
     return {TRAIN: True, _tests(data): False} | ({ALL: None} if describe(data).whole else {})
@@ -66,7 +66,7 @@ def _is_divided(data: Part) -> bool:
     """Whether the option `train` chooses a split."""
     if data.kind == "folder":
         return data.options.get("held_out") is not None
-    return DATA.wants(data, "train")
+    return DATA.accepts(data, "train")
 
 
 def _tests(data: Part) -> str:

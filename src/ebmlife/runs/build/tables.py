@@ -1,4 +1,4 @@
-"""The tables in which the kinds of a recipe's parts become classes. A new kind is one line here."""
+"""The tables that map the kinds of a recipe's parts to classes. A new kind is one line here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +102,7 @@ def _coarse(
 
 
 class _Called(nn.Module):
-    """A generator that a function of the user's own returns: from latents (B, latent) to images."""
+    """A generator that a user function returns, from latents (B, latent) to images."""
 
     def __init__(self, shape: tuple[int, ...], *, call: str, trust: Trust = NOTHING) -> None:
         super().__init__()
@@ -190,22 +190,22 @@ OPTIMIZERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
 
 
 def describe(data: Part) -> Description:
-    """What is known of the data set that a recipe chooses, without reading it."""
-    return description_of(DATA.maker(data))
+    """Returns what is known about the data set of a recipe, without reading it."""
+    return description_of(DATA.constructor(data))
 
 
 def declared(chains: Part) -> Declared:
-    """The class of chains that a recipe chooses, with the declarations that ranks and estimates rely on.
+    """Returns the class of chains that a recipe chooses, with the declarations that ranks and estimates rely on.
 
     Raises:
         BadInput: A declaration is missing, or names an option that does not exist.
     """
-    found: Any = CHAINS.maker(chains)
+    found: Any = CHAINS.constructor(chains)
     missing = [name for name in ("bank_sizes", "cost") if not hasattr(found, name)]
     if missing:
         raise BadInput(f"chains.kind {chains.kind!r} must declare {' and '.join(missing)}; CONTRIBUTING.md shows how")
     for name in found.bank_sizes:
-        if not CHAINS.wants(chains, name):
+        if not CHAINS.accepts(chains, name):
             raise BadInput(f"chains.kind {chains.kind!r} declares the bank size {name!r}, which is none of its options")
     chosen: Declared = found
     return chosen
@@ -213,11 +213,11 @@ def declared(chains: Part) -> Declared:
 
 def burn_in_walks(chains: Part) -> int | None:
     """Walks until a state is burned in, for chains that declare a burn-in bank."""
-    option: str | None = getattr(CHAINS.maker(chains), "burn_in_length", None)
+    option: str | None = getattr(CHAINS.constructor(chains), "burn_in_length", None)
     return None if option is None else int(CHAINS.options(chains)[option])
 
 
 def bank_sizes(chains: Part) -> dict[str, int]:
-    """The number of states in each bank of the chains, by the name of its option."""
+    """Returns the number of states in each bank of the chains, by the name of its option."""
     options = CHAINS.options(chains)
     return {name: int(options[name]) for name in declared(chains).bank_sizes}

@@ -13,12 +13,12 @@ _HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """The names of all models, without 'zoo:'."""
+    """Returns the names of all models, without 'zoo:'."""
     return sorted(entry.parent.name for entry in _HERE.glob("*/recipe.json"))
 
 
 def folder(name: str) -> Path:
-    """The folder of 'zoo:NAME'."""
+    """Returns the folder of 'zoo:NAME'."""
     model = name.removeprefix(PREFIX)
     if model not in names():
         raise BadInput(f"there is no {PREFIX}{model}{nearest(model, names())}")

@@ -27,9 +27,9 @@ def find(folder: Path, name: str) -> Path | None:
 
 
 def make(folder: Path, name: str, build: Build) -> Path:
-    """The library of this name, built if it is not there. One process builds at a time, and the others wait for it.
+    """Returns the library of this name, and builds it if needed. One process builds at a time, and others wait.
 
-    The file appears whole, and its name ends with its checksum. Damaged files and what killed processes left go first.
+    The file is written atomically, and its name ends with its checksum. Damaged and leftover files are removed first.
     """
     _make_private(folder)
     folder = trusted(folder)

@@ -1,4 +1,4 @@
-"""The layers of a traced network: what each node of its trace is, and what the options of a layer come to."""
+"""The layers of a traced network: the kind of each node of the trace, and the values of its options."""
 
 import math
 import operator
@@ -187,7 +187,7 @@ class Layers:
         self._known.clear()
 
     def _constant(self, value: Any) -> Any:
-        """What a node that does not depend on x comes to with the weights of now."""
+        """The value of a node that does not depend on x, with the current weights."""
         if isinstance(value, (tuple, list)):
             return type(value)(self._constant(item) for item in value)
         if isinstance(value, _Attribute):

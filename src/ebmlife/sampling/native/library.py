@@ -48,7 +48,7 @@ class Layout(ctypes.Structure):
 
 @functools.cache
 def library(images: int = 16, pairs: bool = False, processor: str = "native") -> ctypes.CDLL | None:
-    """The library for blocks of so many images, in float32 or in `pairs` of bfloat16.
+    """The library for blocks of `images` images, in float32 or in `pairs` of bfloat16.
 
     `processor` is the compiler's name for a kind of processor. None where there is no compiler, or with
     EBMLIFE_NATIVE=0. It is loaded from the cache only if no other user could have put it there. Where the cache cannot
@@ -70,7 +70,7 @@ def library(images: int = 16, pairs: bool = False, processor: str = "native") ->
     except _FAILURES as error:
         _say(f"PyTorch takes the gradient, as the compiled program cannot be built: {_reason(error)}")
         return None
-    _say(f"each process builds the compiled program anew, as it cannot be cached: {unusable}")
+    _say(f"each process builds the compiled program again, as it cannot be cached: {unusable}")
     return loaded
 
 

@@ -25,7 +25,7 @@ def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
         return _Lowering(Layers(net, *traced(net, shape))).run()
     except Unsupported:
         raise
-    except Exception as error:  # whatever a stranger's forward does to the tracer, autograd can do the work
+    except Exception as error:  # any forward pass may fail to trace; autograd is the fallback
         raise Unsupported(f"{type(error).__name__}: {error}") from error
 
 
@@ -161,7 +161,7 @@ class _Lowering:
             )
 
     def _alias(self, node: fx.Node, grad: str) -> None:
-        """The gradient of a sum is that of each term: nothing to compute, unless something is there already."""
+        """The gradient of a sum is that of each term. Nothing is computed unless the term has a gradient already."""
         if node not in self.grad and (self.layers.same(node).op != "placeholder" or self.maps[grad].exact):
             self.grad[node] = grad
         else:

@@ -30,7 +30,7 @@ def traced(net: nn.Module, shape: tuple[int, ...]) -> tuple[list[fx.Node], dict[
 
 
 class _Tracer(fx.Tracer):
-    """Leaves alone the networks that other threads call meanwhile."""
+    """Does not affect networks that other threads call at the same time."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Untrusted(Exception):
-    """Another user could write here; one line that says what and what to do."""
+    """Another user could write here. The message is one line with the reason and what to do."""
 
 
 def trusted(folder: Path) -> Path:
@@ -54,11 +54,11 @@ def _check(place: Path, found: os.stat_result, *, sticky: bool) -> None:
     if sticky and found.st_mode & stat.S_ISVTX:
         return
     writable = found.st_mode & _WRITABLE
-    if writable & stat.S_IWOTH or (writable and not _is_alone_in(found.st_gid)):
+    if writable & stat.S_IWOTH or (writable and not _is_private_group(found.st_gid)):
         raise Untrusted(f"other users can write to {place} (`chmod go-w {place}` changes that)")
 
 
-def _is_alone_in(group: int) -> bool:
+def _is_private_group(group: int) -> bool:
     """Whether the group is this user's private one, which many systems make for each user."""
     try:
         user, named = pwd.getpwuid(os.getuid()), grp.getgrgid(group)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ebmlife.errors import BadInput
 from ebmlife.sharing.importers import authors, biggan_deep, mimicry
-from ebmlife.sharing.importers.formats import Imported, imported, recognised
+from ebmlife.sharing.importers.formats import Imported, imported, recognized
 from ebmlife.sharing.importers.states import read_state_dict
 
 
@@ -22,15 +22,15 @@ def load(path: str | Path, *, net: str | None = None) -> Imported:
         BadInput: If the file is damaged or holds no known network.
     """
     if Path(f"{str(path).removesuffix('.index')}.index").is_file():
-        tensors, kinds = authors.authors_tensors(path), authors.KINDS
+        tensors, formats = authors.authors_tensors(path), authors.FORMATS
     else:
         state = read_state_dict(path)
-        if recognised(state, mimicry.KINDS):
-            tensors, kinds = mimicry.same_normalisation(state), mimicry.KINDS
+        if recognized(state, mimicry.FORMATS):
+            tensors, formats = mimicry.with_our_epsilon(state), mimicry.FORMATS
         else:
-            tensors, kinds = biggan_deep.normalised(state), biggan_deep.KINDS
-    kind = net or recognised(tensors, kinds)
+            tensors, formats = biggan_deep.normalized(state), biggan_deep.FORMATS
+    kind = net or recognized(tensors, formats)
     if kind is None:
-        known = dict.fromkeys((*authors.KINDS, *mimicry.KINDS, *biggan_deep.KINDS))
+        known = dict.fromkeys((*authors.FORMATS, *mimicry.FORMATS, *biggan_deep.FORMATS))
         raise BadInput(f"{path} holds weights of no network known here; known kinds: {', '.join(known)}")
-    return imported(tensors, kinds, kind, str(path))
+    return imported(tensors, formats, kind, str(path))

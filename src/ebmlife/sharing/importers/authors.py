@@ -5,13 +5,13 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ebmlife.nets import AuthorsWideResNet, BigGANEnergy, BigGANGenerator, SNGANEnergy, SNGANGenerator
-from ebmlife.sharing.importers.formats import Kind, Options, Tensors, imported
+from ebmlife.sharing.importers.formats import Format, Options, Tensors, imported
 from ebmlife.sharing.importers.tensorflow import read_checkpoint
 
 _WRAPPED = "layer_with_weights-0/"  # an energy is saved inside a model of one layer
 _LAYER = {"weight": "kernel", "bias": "bias"}
 _NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
-_SPECTRAL = {"weight": "w", "bias": "layer/bias"}  # inside the wrapper that would normalise it
+_SPECTRAL = {"weight": "w", "bias": "layer/bias"}  # inside the wrapper for spectral normalization
 _STATISTICS = {"means": "mean", "variances": "var"}
 _ATTENTION = {"out": "o_conv"}
 _RGB = 3
@@ -22,7 +22,7 @@ def load_authors_tf(path: str | Path, *, net: str) -> nn.Module:
 
     Args:
         path: The checkpoint: X for X.index.
-        net: The kind of network: a key of `KINDS`, such as "ebm-sngan32".
+        net: The kind of network: a key of `FORMATS`, such as "ebm-sngan32".
 
     Returns:
         The network in eval mode.
@@ -30,7 +30,7 @@ def load_authors_tf(path: str | Path, *, net: str) -> nn.Module:
     Raises:
         BadInput: If the file is damaged or holds another network.
     """
-    return imported(authors_tensors(path), KINDS, net, str(path)).net
+    return imported(authors_tensors(path), FORMATS, net, str(path)).net
 
 
 def authors_tensors(path: str | Path) -> Tensors:
@@ -44,12 +44,12 @@ def _value(name: str, tensor: Tensor) -> Tensor:
 
 
 def _rgb_value(name: str, tensor: Tensor) -> Tensor:
-    """The layer in front of the image has as many outputs as inputs, and the first three are the image."""
+    """Keeps the first three outputs of the last layer, which are the image."""
     value = _value(name, tensor)
     return value[:_RGB] if name.startswith("conv_to_rgb/") else value
 
 
-def _sngan_energy(size: int, blocks: int) -> Kind:
+def _sngan_energy(size: int, blocks: int) -> Format:
     last = f"lin_{blocks + 1}"
 
     def options(tensors: Tensors) -> Options:
@@ -65,10 +65,10 @@ def _sngan_energy(size: int, blocks: int) -> Kind:
                 return f"{last}/{_LAYER[leaf]}"
         raise KeyError(key)
 
-    return Kind(f"{last}/kernel", SNGANEnergy, options, name, _value)
+    return Format(f"{last}/kernel", SNGANEnergy, options, name, _value)
 
 
-def _sngan_generator(size: int, blocks: int) -> Kind:
+def _sngan_generator(size: int, blocks: int) -> Format:
     last = blocks + 2
 
     def options(tensors: Tensors) -> Options:
@@ -88,10 +88,10 @@ def _sngan_generator(size: int, blocks: int) -> Kind:
                 return f"{ {'linear': 'lin_1', 'conv': f'conv_{last}'}[layer] }/{_LAYER[leaf]}"
         raise KeyError(key)
 
-    return Kind(f"conv_{last}/kernel", SNGANGenerator, options, name, _value)
+    return Format(f"conv_{last}/kernel", SNGANGenerator, options, name, _value)
 
 
-def _biggan_energy(size: int, layers: int) -> Kind:
+def _biggan_energy(size: int, layers: int) -> Format:
     def options(tensors: Tensors) -> Options:
         *_, channels, width = tensors["rgb_conv/w"].shape
         return {"size": size, "width": width, "channels": channels}
@@ -109,10 +109,10 @@ def _biggan_energy(size: int, layers: int) -> Kind:
         raise KeyError(key)
 
     sign = f"layers_out/{layers - 1}/conv_0/w"
-    return Kind(sign, BigGANEnergy, options, name, _value, ignored=("/sn_u",))
+    return Format(sign, BigGANEnergy, options, name, _value, ignored=("/sn_u",))
 
 
-def _biggan_generator(size: int, layers: int) -> Kind:
+def _biggan_generator(size: int, layers: int) -> Format:
     def options(tensors: Tensors) -> Options:
         classes, noise = tensors["embeddings/kernel"].shape
         statistics, width = tensors["bn/mean"].shape
@@ -139,7 +139,7 @@ def _biggan_generator(size: int, layers: int) -> Kind:
         raise KeyError(key)
 
     sign = f"layers_out/{layers - 1}/bn_0/mean"
-    return Kind(sign, BigGANGenerator, options, name, _rgb_value, ignored=("/sn_u",))
+    return Format(sign, BigGANGenerator, options, name, _rgb_value, ignored=("/sn_u",))
 
 
 def _attention(path: list[str]) -> str:
@@ -151,7 +151,7 @@ def _attention(path: list[str]) -> str:
     raise KeyError(".".join(path))
 
 
-def _wide_resnet() -> Kind:
+def _wide_resnet() -> Format:
     def options(tensors: Tensors) -> Options:
         *_, channels, _ = tensors["conv1/kernel"].shape
         width, classes = tensors["layer1/0/conv_1/kernel"].shape[-1], tensors["linear/kernel"].shape[-1]
@@ -169,10 +169,10 @@ def _wide_resnet() -> Kind:
                 return f"{ {'conv': 'conv1', 'linear': 'linear'}[layer] }/{_LAYER[leaf]}"
         raise KeyError(key)
 
-    return Kind("layer1/0/conv_1/kernel", AuthorsWideResNet, options, name, _value)
+    return Format("layer1/0/conv_1/kernel", AuthorsWideResNet, options, name, _value)
 
 
-KINDS = {  # the longer networks of a family first: they have the signs of the shorter too
+FORMATS = {  # larger networks of a family first: they also contain the tensors that identify smaller ones
     **{f"ebm-sngan{size}": _sngan_energy(size, blocks) for size, blocks in ((32, 4), (64, 5), (128, 6))},
     **{f"gen-sngan{size}": _sngan_generator(size, blocks) for size, blocks in ((32, 3), (64, 4), (128, 5))},
     **{f"gen-biggan{size}": _biggan_generator(size, layers) for size, layers in ((256, 13), (128, 11))},

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ebmlife.nets import BigGANGenerator
-from ebmlife.sharing.importers.formats import Kind, Options, Tensors, imported
+from ebmlife.sharing.importers.formats import Format, Options, Tensors, imported
 from ebmlife.sharing.importers.states import read_state_dict
 
 _STATISTICS = {"means": "running_means", "variances": "running_vars"}
@@ -27,15 +27,15 @@ def load_biggan_deep(path: str | Path, *, net: str) -> nn.Module:
     Raises:
         BadInput: If the file is damaged or holds another network.
     """
-    return imported(biggan_deep_tensors(path), KINDS, net, str(path)).net
+    return imported(biggan_deep_tensors(path), FORMATS, net, str(path)).net
 
 
 def biggan_deep_tensors(path: str | Path) -> Tensors:
-    return normalised(read_state_dict(path))
+    return normalized(read_state_dict(path))
 
 
-def normalised(tensors: Tensors) -> Tensors:
-    """Weights in place of their spectral normalisations: W / (u . W v), with the stored u and v."""
+def normalized(tensors: Tensors) -> Tensors:
+    """Returns weights with spectral normalization applied: W / (u . W v), with the stored u and v."""
     plain = {}
     for name, value in tensors.items():
         module, _, leaf = name.rpartition(".")
@@ -47,13 +47,13 @@ def normalised(tensors: Tensors) -> Tensors:
     return plain
 
 
-def _generator(size: int, layers: int) -> Kind:
+def _generator(size: int, layers: int) -> Format:
     def options(tensors: Tensors) -> Options:
         noise, classes = tensors["embeddings.weight"].shape
         statistics, width = tensors["generator.bn.running_means"].shape
         return {"size": size, "width": width, "noise": noise, "classes": classes, "statistics": statistics}
 
-    return Kind(f"generator.layers.{layers - 1}.bn_0.running_means", BigGANGenerator, options, _name, _value)
+    return Format(f"generator.layers.{layers - 1}.bn_0.running_means", BigGANGenerator, options, _name, _value)
 
 
 def _name(key: str) -> str:
@@ -85,4 +85,4 @@ def _value(name: str, tensor: Tensor) -> Tensor:
     return tensor[:_RGB] if name.startswith("generator.conv_to_rgb.") else tensor
 
 
-KINDS = {f"gen-biggan{size}": _generator(size, layers) for size, layers in ((256, 13), (128, 11))}
+FORMATS = {f"gen-biggan{size}": _generator(size, layers) for size, layers in ((256, 13), (128, 11))}

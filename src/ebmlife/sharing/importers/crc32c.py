@@ -20,20 +20,23 @@ _TABLE = _table()
 
 
 def _fed(state: Words, byte: NDArray[np.uint8] | int) -> Words:
-    """The states after one more byte each."""
+    """Returns the registers after one more byte in each lane."""
     fed: Words = _TABLE[(state ^ byte) & 0xFF] ^ (state >> 8)
     return fed
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """The data is cut into lanes that are fed side by side; the register is linear, so their ends add up by xor."""
+    """Returns the CRC-32C of the data.
+
+    The data is cut into lanes that are processed in parallel. The register is linear, so their results add up by xor.
+    """
     content = np.frombuffer(data, dtype=np.uint8)
     lanes = min(_LANES, max(1, len(content) // 64))
     length = len(content) // lanes
     columns = np.ascontiguousarray(content[: lanes * length].reshape(lanes, length).T)
     states = np.zeros(lanes, dtype=np.uint32)
     states[0] = _ALL
-    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)  # what each bit becomes while a lane passes
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)  # the effect of the length of a lane on each bit
     for column in columns:
         states, bits = _fed(states, column), _fed(bits, 0)
     state = int(states[0])
@@ -50,5 +53,5 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked(crc: int) -> int:
-    """As TensorFlow stores it: turned and shifted, because a checksum of checksums would be weak."""
+    """Returns a checksum as TensorFlow stores it: rotated, plus a constant."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & _ALL

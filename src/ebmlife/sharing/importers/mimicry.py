@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ebmlife.nets import SNGANGenerator
-from ebmlife.sharing.importers.formats import Kind, Options, Tensors, imported
+from ebmlife.sharing.importers.formats import Format, Options, Tensors, imported
 from ebmlife.sharing.importers.states import read_state_dict
 
 _LAYERS = {"conv_1": "c1", "conv_2": "c2", "sc": "c_sc", "norm_1": "b1", "norm_2": "b2"}
@@ -25,15 +25,15 @@ def load_mimicry(path: str | Path, *, net: str) -> nn.Module:
     Raises:
         BadInput: If the file is damaged or holds another network.
     """
-    return imported(mimicry_tensors(path), KINDS, net, str(path)).net
+    return imported(mimicry_tensors(path), FORMATS, net, str(path)).net
 
 
 def mimicry_tensors(path: str | Path) -> Tensors:
-    return same_normalisation(read_state_dict(path))
+    return with_our_epsilon(read_state_dict(path))
 
 
-def same_normalisation(tensors: Tensors) -> Tensors:
-    """Scales of batch norms such that they give the same with our epsilon: g sqrt((v + ours) / (v + theirs))."""
+def with_our_epsilon(tensors: Tensors) -> Tensors:
+    """Rescales batch norms to give the same output with our epsilon: g sqrt((v + ours) / (v + theirs))."""
     changed = dict(tensors)
     for name, variance in tensors.items():
         if name.endswith(".running_var"):
@@ -42,7 +42,7 @@ def same_normalisation(tensors: Tensors) -> Tensors:
     return changed
 
 
-def _generator(size: int, blocks: int) -> Kind:
+def _generator(size: int, blocks: int) -> Format:
     last = blocks + 2
 
     def options(tensors: Tensors) -> Options:
@@ -58,11 +58,11 @@ def _generator(size: int, blocks: int) -> Kind:
                 return f"{ {'linear': 'l1', 'norm': f'b{last}', 'conv': f'c{last}'}[layer] }.{leaf}"
         raise KeyError(key)
 
-    return Kind(f"c{last}.weight", SNGANGenerator, options, name, _same, ignored=(".num_batches_tracked",))
+    return Format(f"c{last}.weight", SNGANGenerator, options, name, _same, ignored=(".num_batches_tracked",))
 
 
 def _same(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-KINDS = {f"gen-sngan{size}": _generator(size, blocks) for size, blocks in ((32, 3), (64, 4), (128, 5))}
+FORMATS = {f"gen-sngan{size}": _generator(size, blocks) for size, blocks in ((32, 3), (64, 4), (128, 5))}

@@ -1,7 +1,7 @@
 """Reads TensorFlow's checkpoints without TensorFlow.
 
 `X.index` is a sorted table, as LevelDB writes it, of names and where their tensors lie; `X.data-00000-of-00001` and so
-on hold the bytes. All checksums are verified: a damaged weight is never taken for a weight.
+on hold the bytes. All checksums are verified, so that damaged weights are never loaded.
 """
 
 import struct
@@ -47,7 +47,7 @@ class _Entry:
 
 
 def read_checkpoint(prefix: str | Path) -> dict[str, Tensor]:
-    """Every variable of the checkpoint `prefix` (X for X.index), by its path in the saved object; no optimizer's."""
+    """Returns the variables of the checkpoint `prefix` (X for X.index) by path, without those of optimizers."""
     index = Path(f"{str(prefix).removesuffix('.index')}.index")
     if not index.is_file():
         raise BadInput(f"{prefix}: no {index.name} there; expected the name of a TensorFlow checkpoint without .index")
@@ -70,7 +70,7 @@ def read_checkpoint(prefix: str | Path) -> dict[str, Tensor]:
 
 
 def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs of a table: blocks of pairs, found through one block of blocks."""
+    """Yields the pairs of a table. An index block lists the blocks of pairs."""
     if len(content) < _FOOTER or struct.unpack("<Q", content[-8:])[0] != _MAGIC:
         raise _DamageError("its end is missing")
     footer = content[-_FOOTER:]
@@ -92,7 +92,7 @@ def _block(content: bytes, offset: int, size: int) -> bytes:
 
 
 def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """A key is stored without what it shares with the one before it; the block ends in restart points, not needed."""
+    """Yields the pairs of a block. A key is stored without the prefix that it shares with the one before it."""
     restarts = struct.unpack("<I", block[-4:])[0]
     at, end, key = 0, len(block) - 4 * (restarts + 1), b""
     while at < end:
@@ -112,7 +112,7 @@ def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where it ends."""
+    """Returns a number in base 128, lowest digit first, and the position of its end."""
     value = shift = 0
     while True:
         byte = content[at]
@@ -154,7 +154,7 @@ def _entry(message: bytes) -> _Entry:
 
 
 def _number(fields: Fields, number: int) -> int:
-    value = fields.get(number, [0])[-1]  # absent: 0, as protocol buffers leave it out
+    value = fields.get(number, [0])[-1]  # protocol buffers omit a value of 0
     if isinstance(value, bytes):
         raise _DamageError("a number is expected where there is none")
     return value
@@ -170,7 +170,7 @@ def _messages(fields: Fields, number: int) -> list[bytes]:
 def _tensor(file: Path, entry: _Entry) -> Tensor:
     dtype = _TYPES.get(entry.dtype)
     if dtype is None:
-        raise _DamageError(f"a variable has TensorFlow's type {entry.dtype}, which is no weight's")
+        raise _DamageError(f"a variable has TensorFlow's type {entry.dtype}, which weights do not have")
     with file.open("rb") as stream:
         stream.seek(entry.offset)
         content = stream.read(entry.size)
