@@ -89,7 +89,7 @@ def check_energy(kernel: str, energy: object) -> None:
     if not is_energy(energy):
         raise BadInput(
             f"the sampler {kernel} needs an energy, and this model has only a score (the gradient of log p); "
-            "use the sampler langevin"
+            "use the sampler langevin (--sampler langevin)"
         )
 
 
