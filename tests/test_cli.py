@@ -165,8 +165,11 @@ def test_samples_depend_on_seed_steps_update_and_weights(trained: Path, tmp_path
         return (tmp_path / "a.npy").read_bytes()
 
     ways = [[], ["--seed", "1"], ["--steps", "0"], ["--update", "3"], ["--raw"]]
+    ways += [["--sampler", name] for name in ("mala", "underdamped", "replica-exchange")]
     assert len({sample(*way) for way in ways}) == len(ways)
-    assert sample() == sample("--seed", "0", "--steps", "2", "--update", "6", "--device", "cpu")
+    assert sample() == sample(
+        "--seed", "0", "--steps", "2", "--update", "6", "--device", "cpu", "--sampler", "langevin"
+    )
 
 
 def test_resume_goes_on_as_if_never_stopped(run: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -156,6 +156,27 @@ def test_the_exam_of_a_run_leaves_verdict_curves_and_strip(trained: Path, tmp_pa
     assert f"verdict: {cycle.verdict}" in capsys.readouterr().out
 
 
+def test_exams_with_other_samplers_record_how_they_ran(subjects: str, tmp_path: Path, capsys: Capture) -> None:
+    """Acceptance counts after the warm-up of 500 steps."""
+    command = ["exam", f"{subjects}:narrow", "--steps", "600", "--sampler"]
+    for name in ("mala", "replica-exchange"):
+        out = tmp_path / name
+        assert main([*command, name, "--out", str(out)]) == 0
+        sampler = record.load(out).settings["sampler"]
+        assert sampler["name"] == name
+        assert 0.4 < sampler["acceptance"] < 0.75  # 8 chains adapt to 0.574 with some error
+        assert f"sampler {name}: step size {sampler['step_size']:.3g}" in capsys.readouterr().out
+    assert len(sampler["swap_rates"]) == len(sampler["temperatures"]) - 1
+    assert main([*command, "langevin", "--out", str(out)]) == 2
+    assert "sampler: replica-exchange -> langevin" in capsys.readouterr().err
+    assert main([*command, "langevin", "--out", str(tmp_path / "langevin")]) == 0
+    assert "sampler" not in record.load(tmp_path / "langevin").settings
+    assert main([*command, "mala", "--out", str(tmp_path / "langevin")]) == 2
+    assert "sampler: langevin -> mala" in capsys.readouterr().err
+    assert main(["exam", f"{subjects}:score", "--sampler", "mala", "--out", str(tmp_path / "score")]) == 2
+    assert "mala needs an energy" in capsys.readouterr().err
+
+
 def test_chains_begin_where_they_are_told(trained: Path, tmp_path: Path) -> None:
     strips = {}
     for start in ("data", "noise", "generator"):

@@ -215,3 +215,13 @@ def test_a_model_makes_its_purifier_as_its_recipe_walks() -> None:
     own = Purifier(model.energy, steps=5, step_size=walk.step_size, clip=walk.clip)
     assert torch.equal(model.purifier(5)(x, seeds=seeds), own(x, seeds=seeds))
     assert model.purifier(5, step_size=0.5, seed=3, batch=8).step_size == 0.5
+
+
+@pytest.mark.parametrize("sampler", ["mala", "underdamped", "replica-exchange"])
+def test_purifiers_with_other_samplers_show_the_chains_they_run(sampler: str) -> None:
+    purifier, x = Purifier(gaussian(0.5), steps=6, step_size=0.2, sampler=sampler), torch.rand(3, 1, 4, 4)
+    shown = purifier.trajectory(x, at=[2, 6], seeds=[1, 2, 3])
+    assert torch.equal(shown[-1], purifier(x, seeds=[1, 2, 3]))
+    torch.testing.assert_close(shown[-1][1:], purifier(x[1:], seeds=[2, 3]))  # whatever the rest of the batch
+    with pytest.raises(BadInput, match=f"sampler langevin, got {sampler}"):
+        DefendedClassifier(Sum(), purifier)

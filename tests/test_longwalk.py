@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -91,6 +93,30 @@ def test_stopped_and_resumed_gives_the_same_bits_and_the_same_snapshots(tmp_path
     assert torch.equal(x, expected)
     assert again.steps == whole.steps
     assert torch.equal(torch.stack(again.states), torch.stack(whole.states))
+
+
+@pytest.mark.parametrize("sampler", ["mala", "underdamped", "replica-exchange"])
+def test_walks_of_other_samplers_resume_to_the_bit_and_report(tmp_path: Path, sampler: str) -> None:
+    """Stopped in the warm-up and after it: states, adapted step sizes and counts are all restored."""
+    reports: list[dict[str, Any]] = []
+    walk = partial(long_walk, ENERGY, start(), steps=700, step_size=0.1, batch=4, sampler=sampler)
+    expected, _ = walk(report=reports.append)
+    for stops in (3, 4):
+        looks = iter([False] * stops + [True])
+        walk(folder=tmp_path, stopping=looks.__next__)
+    x, done = walk(folder=tmp_path, report=reports.append)
+    assert done == 700
+    assert torch.equal(x, expected)
+    assert reports[0] == reports[1]
+    assert 0 < reports[0]["acceptance"] <= 1
+    with pytest.raises(BadInput, match="holds another walk"):
+        long_walk(ENERGY, start(), steps=700, step_size=0.1, batch=4, folder=tmp_path)
+
+
+def test_a_nan_in_a_metropolis_test_says_where() -> None:
+    broken = lambda x: torch.where(x[:, 0] > 0.9, math.nan, x.square().sum(1))  # noqa: E731
+    with pytest.raises(Diverged, match=r"NaN.*between steps 0 and 100"):
+        long_walk(broken, start() / 2, steps=700, step_size=0.5, sampler="mala")
 
 
 def test_a_finished_walk_is_not_walked_again_and_can_go_further(tmp_path: Path) -> None:

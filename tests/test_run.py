@@ -53,6 +53,7 @@ KINDS = {
         "chains__burn_in_size": "20",
         "chains__mature": "3",
     },
+    "walks with a Metropolis test": {"langevin__sampler": "underdamped"},
 }
 
 

@@ -61,19 +61,36 @@ def test_ranks_without_work_are_said(folder: Path, tmp_path: Path) -> None:
     assert "are work for 1 of 2 ranks; use --batch 2" in first[1]
 
 
-def _walk(ranks: Ranks, steps: int, folder: Path | None) -> Tensor:
+def _walk(ranks: Ranks, steps: int, folder: Path | None, sampler: str = "langevin") -> Tensor:
     start = torch.linspace(-1, 1, 14).view(7, 2)
-    return long_walk(gaussian(0.5), start, steps=steps, step_size=0.1, batch=2, folder=folder, ranks=ranks)[0]
+    how: dict[str, Any] = {"step_size": 0.1, "batch": 2, "sampler": sampler}
+    return long_walk(gaussian(0.5), start, steps=steps, folder=folder, ranks=ranks, **how)[0]
 
 
-def test_a_long_walk_goes_on_with_any_number_of_ranks(tmp_path: Path) -> None:
-    whole = _walk(SINGLE_PROCESS, 350, None)
-    for x in on_ranks(_walk, 350, None, count=3):
+@pytest.mark.parametrize("sampler", ["langevin", "underdamped", "replica-exchange"])
+def test_a_long_walk_resumes_with_any_number_of_ranks(tmp_path: Path, sampler: str) -> None:
+    whole = _walk(SINGLE_PROCESS, 350, None, sampler)
+    for x in on_ranks(_walk, 350, None, sampler, count=3):
         assert torch.equal(x, whole)
-    on_ranks(_walk, 130, tmp_path, count=3)
-    _walk(SINGLE_PROCESS, 210, tmp_path)
-    assert [x.tolist() for x in on_ranks(_walk, 350, tmp_path)] == [whole.tolist()] * 2
+    on_ranks(_walk, 130, tmp_path, sampler, count=3)
+    _walk(SINGLE_PROCESS, 210, tmp_path, sampler)
+    assert [x.tolist() for x in on_ranks(_walk, 350, tmp_path, sampler)] == [whole.tolist()] * 2
     assert checkpoint.updates(tmp_path) == [210, 350]
+
+
+def _meets_nan(ranks: Ranks) -> str:
+    """Only the last batch, of another rank, reaches the region without an energy."""
+    start = torch.tensor([[-9.0], [-9.0], [0.0], [0.0]])
+    energy = lambda x: torch.where(x[:, 0] > 0.5, torch.nan, (x[:, 0] - x[:, 0].detach().round()) ** 2)  # noqa: E731
+    try:
+        long_walk(energy, start, steps=200, step_size=0.3, batch=2, sampler="mala", ranks=ranks)
+    except Diverged as error:
+        return str(error)
+    return ""
+
+
+def test_a_nan_on_one_rank_ends_the_walk_on_all() -> None:
+    assert ["NaN" in line for line in on_ranks(_meets_nan)] == [True, True]
 
 
 def _stopped(ranks: Ranks, folder: Path) -> int:

@@ -11,7 +11,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from ebmlife.cli import images as evaluated
-from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
+from ebmlife.cli.parsing import Command, add_sampler_option, add_weights_options, raw_weights
 from ebmlife.data import images
 from ebmlife.data.dataset import from_bytes
 from ebmlife.data.folders import decode
@@ -37,6 +37,7 @@ def register(command: Command) -> None:
     purify.add_argument(
         "--steps", type=int, help="Number of Langevin steps (default: the sampling_steps of the recipe)."
     )
+    add_sampler_option(purify)
     purify.add_argument(
         "--strip",
         action="store_true",
@@ -69,7 +70,7 @@ def load_model(options: argparse.Namespace, *, averaged: bool = True) -> Model:
 
 def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
     model = load_model(options, averaged=not raw_weights(options))
-    purifier = model.purifier(options.steps)
+    purifier = model.purifier(options.steps, sampler=options.sampler)
     names, x, inputs = _inputs(model, options, changes)
     x = x.to(model.device)
     seeds = [derive_seed(options.seed, f"purify/{i}") for i in range(len(x))]
@@ -86,6 +87,7 @@ def _purify(options: argparse.Namespace, changes: dict[str, str]) -> int:
             "update": at,
             "steps": purifier.steps,
             "seed": options.seed,
+            **({} if options.sampler == "langevin" else {"sampler": options.sampler}),
             **inputs,
         }
         (unfinished / "purified.json").write_text(json.dumps(about, indent=1))

@@ -2,14 +2,14 @@
 
 import argparse
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ebmlife.cli import energies, images
-from ebmlife.cli.parsing import Command, add_weights_options, raw_weights
+from ebmlife.cli.parsing import Command, add_sampler_option, add_weights_options, raw_weights
 from ebmlife.distributed import Ranks
 from ebmlife.errors import BadInput, shown
 from ebmlife.exam import Exam, ExamConfig, LifeCycle, of_function, of_run, record
-from ebmlife.exam.config import STARTS
+from ebmlife.exam.config import DEFAULT_SAMPLER, STARTS
 from ebmlife.exam.features import FEATURE_SETS
 from ebmlife.exam.plots import shown_metrics
 from ebmlife.exam.targets import CHAINS, STEP_SIZE, is_function
@@ -28,6 +28,7 @@ _LAYOUT = Layout(
     advice="choose another --out",
     described=("evaluated_on",),
     missing_agrees=True,
+    defaults=(("sampler", DEFAULT_SAMPLER),),
 )
 
 
@@ -43,6 +44,7 @@ def register(command: Command) -> None:
     )
     exam.add_argument("--chains", type=int, help=f"Number of chains, for runs only (default: {CHAINS}).")
     exam.add_argument("--step-size", type=float, help=f"Langevin step size (default: the recipe's, or {STEP_SIZE}).")
+    add_sampler_option(exam)
     exam.add_argument(
         "--start",
         choices=STARTS,
@@ -135,6 +137,7 @@ def _prepare(options: argparse.Namespace, changes: dict[str, str]) -> Exam:
         features=options.features,
         classifier=options.classifier,
         conditional=options.conditional,
+        sampler=options.sampler,
     )
     if not is_function(options.target):
         return of_run(
@@ -170,9 +173,19 @@ def _finished(work: Workspace) -> bool:
     return work.finished()
 
 
+def _sampler_line(sampler: dict[str, Any]) -> str:
+    """Returns what the sampler measured, in one line."""
+    numbers = {name.replace("_", " "): value for name, value in sampler.items() if name != "name"}
+    lists = {name: value if isinstance(value, list) else [value] for name, value in numbers.items()}
+    words = [f"{name} {', '.join(f'{value:.3g}' for value in values)}" for name, values in lists.items()]
+    return f"sampler {sampler['name']}: {'; '.join(words)}"
+
+
 def _show(cycle: LifeCycle, out: Path) -> None:
     names = shown_metrics(cycle)
     print(f"{cycle.settings['chains']} chains; the distance is {cycle.settings['distance']}")
+    if "sampler" in cycle.settings:
+        print(_sampler_line(cycle.settings["sampler"]))
     print("".join(f"{name:>11}" for name in ("steps", *names)))
     last = len(cycle.steps) - 1
     for i in sorted({round(k * last / (_ROWS - 1)) for k in range(_ROWS)}):

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from ebmlife.errors import BadInput
 from ebmlife.recipes.sections import LARGEST
 from ebmlife.runs.user_code import Trust, is_import_path
+from ebmlife.sampling.kernels import SAMPLERS
 
 Run = Callable[[argparse.Namespace, dict[str, str]], int]  # options, changed fields of the recipe -> exit code
 _TRUST = "A function that the loaded model may call as its generator; can be repeated."
@@ -81,6 +82,15 @@ def add_weights_options(parser: argparse.ArgumentParser, *, also: str = "") -> N
     parser.add_argument("--raw", action="store_true", help="Use the raw weights instead of their moving average.")
     about = f"Use the settings of the authors' code: --raw{also}; see docs/paper.md."
     parser.add_argument("--as-authors", action="store_true", help=about)
+
+
+def add_sampler_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sampler",
+        choices=tuple(SAMPLERS),
+        default="langevin",
+        help="Sampling kernel; all but langevin have a Metropolis test and need an energy (default: %(default)s).",
+    )
 
 
 def raw_weights(options: argparse.Namespace) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ebmlife.cli import images, output
-from ebmlife.cli.parsing import Command, add_weights_options, counts, raw_weights
+from ebmlife.cli.parsing import Command, add_sampler_option, add_weights_options, counts, raw_weights
 from ebmlife.distributed import Ranks
 from ebmlife.errors import shown
 from ebmlife.exam import score_samples
@@ -27,6 +27,7 @@ def register(command: Command) -> None:
     sample.add_argument("folder", type=Path, metavar="RUN", help="A run's folder, zoo:NAME or hf:user/model.")
     sample.add_argument("--n", type=int, default=64, help="Number of samples (default: %(default)s).")
     sample.add_argument("--steps", type=int, help="Number of Langevin steps (default: the recipe's sampling_steps).")
+    add_sampler_option(sample)
     sample.add_argument(
         "--out", type=Path, required=True, help="Output: a .png, .npy or .safetensors file, or a folder for images."
     )
@@ -69,7 +70,7 @@ def _sample(options: argparse.Namespace, changes: dict[str, str]) -> int:
             device=options.device,
             trust_code=options.trust,
         )
-        blocks = model.blocks(options.n, steps=options.steps, seed=options.seed)
+        blocks = model.blocks(options.n, steps=options.steps, seed=options.seed, sampler=options.sampler)
         output.check(options.out, n=options.n, shape=model.shape)
     states = _shown(ranks, ranks.in_order(blocks), options.n, "samples")
     if ranks.first:

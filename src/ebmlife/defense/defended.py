@@ -31,7 +31,7 @@ class DefendedClassifier(nn.Module):
             logits. The authors evaluate their ImageNet classifier in this way, because it ends in softmax.
 
     Raises:
-        BadInput: `replicas` is below 1, or a name is unknown.
+        BadInput: `replicas` is below 1, a name is unknown, or the purifier has another sampler than "langevin".
     """
 
     def __init__(
@@ -48,6 +48,8 @@ class DefendedClassifier(nn.Module):
             raise BadInput(f"a defended classifier needs at least 1 replica, got {replicas}")
         if average not in AVERAGES:
             raise BadInput(f"unknown average {average!r}{nearest(average, AVERAGES)}")
+        if purifier.sampler != "langevin":  # gradients pass through Langevin steps
+            raise BadInput(f"a defended classifier needs a purifier with the sampler langevin, got {purifier.sampler}")
         self.classifier, self.purifier, self.replicas, self.average = classifier, purifier, replicas, average
         self.gradient = gradients.find(gradient)
 

@@ -4,11 +4,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ebmlife.errors import BadInput, nearest
+from ebmlife.sampling.kernels import SAMPLERS
 
 STARTS = ("data", "noise", "generator")  # where the chains of a run can start
 TRAINING_START = "training"  # where chains start in training: report pages use it
 FAST_FEATURES = "fast"  # the default features, but never Inception
 NO_CLASSIFIER = "none"
+DEFAULT_SAMPLER = "langevin"
 MOST_CHAINS = 10**6
 _LARGEST_STEP = 1e6  # far beyond any use, and within float32
 
@@ -22,7 +24,7 @@ class ExamConfig:
     Args:
         steps: Number of Langevin steps.
         chains: Number of chains (a run's default: 64).
-        step_size: Langevin step size (default: the recipe's, or 0.01).
+        step_size: Langevin step size (default: the recipe's, or 0.01); other samplers start with it and adapt it.
         start: Start of a run's chains: "data", "noise" or "generator" (default: the generator if there is one, else
             data), or "training" for the start that training uses.
         seed: Seed of all random streams.
@@ -33,6 +35,7 @@ class ExamConfig:
         classifier: Name of the classifier whose classes are followed, or "none".
         conditional: Whether each chain is conditioned on a noisier image of its start (recovery likelihood).
         shown: Number of chains in the strip of images.
+        sampler: Name of the sampling kernel: "langevin", "mala", "underdamped" or "replica-exchange".
     """
 
     steps: int = 100_000
@@ -47,6 +50,7 @@ class ExamConfig:
     classifier: str | None = None
     conditional: bool = False
     shown: int = 8
+    sampler: str = DEFAULT_SAMPLER
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch < 1:
@@ -59,9 +63,13 @@ class ExamConfig:
             raise BadInput(f"an exam needs a step_size above 0 and below {_LARGEST_STEP:g}, got {self.step_size}")
         if self.start not in (None, TRAINING_START, *STARTS):
             raise BadInput(f"unknown start {self.start!r}{nearest(str(self.start), STARTS)}")
+        if self.sampler not in SAMPLERS:
+            raise BadInput(f"unknown sampler {self.sampler!r}{nearest(self.sampler, SAMPLERS)}")
 
     def saved(self) -> dict[str, Any]:
         """Returns the settings as exam.json holds them."""
         settings = asdict(self) | {"conditional": self.conditional or None}
+        if self.sampler == DEFAULT_SAMPLER:
+            del settings["sampler"]  # older files have no sampler
         del settings["shown"]  # it changes no number; the checkpoints of the chains have it
         return settings

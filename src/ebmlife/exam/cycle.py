@@ -12,7 +12,7 @@ from torch import Tensor
 from ebmlife.data import Dataset
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import Diverged
-from ebmlife.exam.config import ExamConfig
+from ebmlife.exam.config import DEFAULT_SAMPLER, ExamConfig
 from ebmlife.exam.features import PLAIN, Features
 from ebmlife.exam.metrics import import_arviz
 from ebmlife.exam.observers import Evaluations, Trace
@@ -21,6 +21,7 @@ from ebmlife.exam.subject import HasGradient, Subject
 from ebmlife.exam.verdict import Verdict, judge
 from ebmlife.sampling import fingerprint
 from ebmlife.sampling.energy import Energy
+from ebmlife.sampling.kernels import make_kernel
 from ebmlife.sampling.long_run import Progress, Snapshots, log_spaced, long_walk
 from ebmlife.sampling.rng import generator
 
@@ -73,6 +74,7 @@ class Exam:
     unseen: Callable[[], Dataset | None] = lambda: None  # data that the model was not trained on
 
     def __post_init__(self) -> None:
+        make_kernel(self.config.sampler, self.subject.energy, step_size=self.config.step_size or 1.0)  # it must fit
         self.subject.validate(self.config.batch)
 
     @property
@@ -118,7 +120,7 @@ class Exam:
         evaluations = Evaluations(marks, reference, subject.features, energy, subject.classifier, batch, ranks)
         trace = Trace(config.steps, axes, subject.trace, energy, batch, ranks)
         strip = Snapshots(marks, chains=config.shown)
-        diverged = None
+        diverged, sampler = None, dict[str, Any]()
         try:
             x, done = long_walk(
                 subject.sampled_energy,
@@ -127,12 +129,14 @@ class Exam:
                 step_size=self.step_size,
                 seed=config.seed,
                 clip=subject.clip,
+                sampler=config.sampler,
                 batch=batch,
                 watchers=[evaluations, trace, strip],
                 about=self._measured_with(data),
                 folder=self.folder,
                 progress=progress,
                 stopping=stopping,
+                report=sampler.update,
                 ranks=ranks,
             )
         except Diverged as error:
@@ -148,7 +152,7 @@ class Exam:
             judgment.stable_until,
             judgment.reasons,
             reference.ranges,
-            self._summary(len(data)) | self.about,
+            self._summary(len(data)) | self._measured_by(sampler) | self.about,
             done == config.steps,
             torch.stack(strip.states),
             x.cpu(),
@@ -177,6 +181,11 @@ class Exam:
             "classes": subject.classifier is not None,
         }
 
+    def _measured_by(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Returns the sampler and what it measured; nothing for Langevin steps, which have only the step size."""
+        name = self.config.sampler
+        return {} if name == DEFAULT_SAMPLER else {"sampler": {"name": name, **report}}
+
     def _summary(self, data: int) -> dict[str, Any]:
         """Returns the settings that life-cycle.json holds."""
         subject, config, chains = self.subject, self.config, len(self.subject.x0)
@@ -204,6 +213,7 @@ def life_cycle(
     traced: Features | None = None,
     classifier: Callable[[Tensor], Tensor] | None = None,
     clip: float | None = None,
+    sampler: str = DEFAULT_SAMPLER,
     seed: int = 0,
     batch: int = 256,
     shown: int = 8,
@@ -227,6 +237,8 @@ def life_cycle(
         classifier: A callable from states to logits; the fraction of chains that keep the class of their start is then
             a metric.
         clip: Largest length of the gradient part of a step.
+        sampler: Name of the sampling kernel: "langevin", "mala", "underdamped" or "replica-exchange". All but the
+            first have a Metropolis test and need an energy; `LifeCycle.settings["sampler"]` has their acceptance rate.
         seed: Seed of all random streams.
         batch: Number of chains that are run together.
         shown: Number of chains in `LifeCycle.strip`.
@@ -242,6 +254,6 @@ def life_cycle(
         BadInput: If the energy, the states or the data cannot be examined.
         Diverged: If the start itself cannot be evaluated. Chains that diverge later are part of the verdict.
     """
-    config = ExamConfig(steps=steps, step_size=step_size, seed=seed, batch=batch, shown=shown)
+    config = ExamConfig(steps=steps, step_size=step_size, seed=seed, batch=batch, shown=shown, sampler=sampler)
     subject = Subject(energy, x0, data, data_noise, features, traced or features, classifier, clip)
     return Exam(subject, config, folder).run(progress=progress, stopping=stopping, ranks=ranks)

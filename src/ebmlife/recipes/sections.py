@@ -113,6 +113,7 @@ class Langevin(Sampling):
 
     steps: Steps  # K
     precision: Literal["auto", "f32", "bf16"] = "f32"  # of the network while walking
+    sampler: Literal["langevin", "mala", "underdamped", "replica-exchange"] = "langevin"  # kernel of training walks
 
 
 class Optimizer(Section):
@@ -197,6 +198,7 @@ LATER: dict[str, Any] = {
     "method": "ebm",
     "net.activation": "relu",
     "net.activation (perceptron)": "silu",  # for a part of this kind
+    "langevin.sampler": "langevin",
     "prior": None,
     "data.train": None,
     "data.crop": None,

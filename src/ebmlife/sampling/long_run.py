@@ -1,4 +1,4 @@
-"""Langevin chains of 100,000 steps and more, run in segments, observed at chosen steps, and saved at intervals.
+"""Chains of 100,000 steps and more, run in segments, observed at chosen steps, and saved at intervals.
 
 Memory does not grow with the number of steps. A walk that was killed resumes from its last checkpoint and gives the
 same bits: each batch of chains has its own random stream, whose state is saved too. Several ranks share the batches;
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
-from ebmlife.errors import BadInput, Diverged
+from ebmlife.errors import BadInput
 from ebmlife.sampling import fingerprint
+from ebmlife.sampling.batches import Batches
 from ebmlife.sampling.energy import Energy
-from ebmlife.sampling.loop import langevin
-from ebmlife.sampling.rng import generator, normal
+from ebmlife.sampling.kernels import WARM_UP, make_kernel
 from ebmlife.storage import checkpoint, contents
 from ebmlife.storage.workspace import Layout, Workspace
 
@@ -90,6 +90,7 @@ def long_walk(
     step_size: float,
     seed: int = 0,
     clip: float | None = None,
+    sampler: str = "langevin",
     batch: int = 256,
     watchers: Sequence[Watcher] = (),
     about: Mapping[str, object] | None = None,
@@ -97,17 +98,20 @@ def long_walk(
     save_every: float = 60.0,
     progress: Callable[[Progress], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
+    report: Callable[[dict[str, Any]], None] = lambda _: None,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> tuple[Tensor, int]:
-    """Runs Langevin chains from the states x (B, ...) for `steps` steps.
+    """Runs chains from the states x (B, ...) for `steps` steps.
 
     Args:
-        energy: The energy whose Langevin dynamics is run.
+        energy: The energy that is sampled.
         x: The initial states.
         steps: Total number of steps, including those before a resumption.
-        step_size: Langevin step size.
+        step_size: Langevin step size; the initial value for samplers that adapt it.
         seed: Seed of the random streams; each batch of chains has its own stream.
         clip: Largest length of a gradient, or None.
+        sampler: One of `ebmlife.sampling.kernels.SAMPLERS`. Those that adapt their step size do so in the first 500
+            steps, for each batch of chains by itself.
         batch: Number of chains that run together. All chains reach a mark before any continues.
         watchers: Called with all chains at their marks.
         about: Further settings that identify the walk, such as the reference of the watchers.
@@ -115,6 +119,8 @@ def long_walk(
         save_every: Seconds between two checkpoints.
         progress: Called after every segment.
         stopping: Asked after every segment whether to save and return early.
+        report: Called at the end with what the sampler measured, averaged over batches: step size, acceptance, swap
+            rates.
         ranks: The processes that share the batches.
 
     Returns:
@@ -122,13 +128,14 @@ def long_walk(
 
     Raises:
         Diverged: A state is not finite. The watchers have seen every mark before it.
-        BadInput: The folder holds a walk with different settings.
+        BadInput: The folder holds a walk with different settings, or the sampler needs an energy and there is none.
     """
     if batch < 1 or len(x) < 1:
         raise BadInput(f"a walk needs at least 1 chain and batches of at least 1, got {len(x)} and {batch}")
     if steps < 0:
         raise BadInput(f"the number of Langevin steps must not be negative, got {steps}")
-    walk = _Walk(energy, x, step_size, seed, clip, batch, ranks)
+    kernel = make_kernel(sampler, energy, step_size=step_size, clip=clip, warm_up=WARM_UP)
+    walk = Batches(energy, x, kernel, seed, batch, ranks)
     saved = None if folder is None else _Saved(folder, walk, watchers, about or {})
     with nullcontext() if saved is None else ranks.on_rank0(saved.work.exclusive()):
         if saved is None or not saved.restore(steps):
@@ -144,6 +151,7 @@ def long_walk(
                 last_save = clock()
         if saved is not None:
             saved.save()
+    report(walk.report())
     return walk.x, walk.step
 
 
@@ -152,72 +160,7 @@ def _next_stop(step: int, steps: int, watchers: Sequence[Watcher]) -> int:
     return min(steps, (step // SEGMENT + 1) * SEGMENT, *marks)
 
 
-class _Walk:
-    """Batches of chains at the same step, each with its own random stream. Each rank runs some of the batches."""
-
-    def __init__(
-        self, energy: Energy, x: Tensor, step_size: float, seed: int, clip: float | None, batch: int, ranks: Ranks
-    ) -> None:
-        self.energy, self.step_size, self.seed, self.clip = energy, step_size, seed, clip
-        self.batch, self.ranks = batch, ranks
-        self.x, self.step = x.detach().clone(), 0
-        self.streams = [generator(seed, f"chains {first}", device=x.device) for first in range(0, len(x), batch)]
-
-    def settings(self) -> dict[str, Any]:
-        """Returns the settings that identify the walk. It must be called before the first step."""
-        return {
-            "step_size": self.step_size,
-            "seed": self.seed,
-            "clip": self.clip,
-            "batch": self.batch,
-            "start": fingerprint.of_tensors(self.x),
-            "energy": fingerprint.of_functions(self.energy),
-            "slope": fingerprint.of_gradient(self.energy, self.x[: self.batch]),
-        }
-
-    def advance(self, until: int) -> float:
-        """Runs all chains up to a step and returns the mean of |grad E| over the new steps."""
-        own, gradients = self.ranks.part(len(self.streams)), []
-        for rows, rng in zip(torch.split(self.x, self.batch)[own], self.streams[own], strict=True):
-            walked, info = langevin(
-                self.energy,
-                rows,
-                steps=until - self.step,
-                step_size=self.step_size,
-                noise=normal(rng),
-                clip=self.clip,
-            )
-            rows.copy_(walked)
-            gradients.append(info.gradient.item() * len(rows))
-        if self.ranks.count > 1:
-            gradients = self._exchange(own, gradients)
-        if not self.x.isfinite().all():
-            raise Diverged(f"states are not finite any more between steps {self.step} and {until}")
-        self.step = until
-        return sum(gradients) / len(self.x)
-
-    def _exchange(self, own: slice, gradients: list[float]) -> list[float]:
-        """Copies the states and streams of the other ranks, and returns the gradients of all batches, in order."""
-        mine = {"x": self.x[own.start * self.batch : own.stop * self.batch]}
-        mine["streams"] = torch.cat([stream.get_state()[None] for stream in self.streams[own]] or [torch.empty(0)])
-        mine["gradients"] = torch.tensor(gradients, dtype=torch.float64)
-        parts = self.ranks.gather(mine)
-        self.x = torch.cat([part["x"] for part in parts]).to(self.x.device)
-        states = [state.clone() for part in parts for state in part["streams"]]  # a view of it may not be aligned
-        for stream, state in zip(self.streams, states, strict=True):
-            stream.set_state(state)
-        return [value for part in parts for value in part["gradients"].tolist()]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"x": self.x, "step": self.step, "streams": [stream.get_state() for stream in self.streams]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.x, self.step = state["x"].to(self.x.device), state["step"]
-        for stream, value in zip(self.streams, state["streams"], strict=True):
-            stream.set_state(value)
-
-
-def _show(watchers: Sequence[Watcher], walk: _Walk, gradient: float | None) -> None:
+def _show(watchers: Sequence[Watcher], walk: Batches, gradient: float | None) -> None:
     for watcher in watchers:
         if walk.step in watcher.marks:
             watcher(walk.step, walk.x, gradient)
@@ -226,11 +169,11 @@ def _show(watchers: Sequence[Watcher], walk: _Walk, gradient: float | None) -> N
 class _Saved:
     """A walk and its watchers in a folder, which the first rank writes."""
 
-    def __init__(self, folder: Path, walk: _Walk, watchers: Sequence[Watcher], about: Mapping[str, object]) -> None:
+    def __init__(self, folder: Path, walk: Batches, watchers: Sequence[Watcher], about: Mapping[str, object]) -> None:
         marks = [fingerprint.of_tensors(torch.tensor(watcher.marks)) for watcher in watchers]
         self.work = Workspace(folder, walk.settings() | {"marks": marks, **about}, _LAYOUT)
         self.walk, self.at, self.ranks = walk, -1, walk.ranks
-        self.parts: list[_Walk | Watcher] = [walk, *watchers]
+        self.parts: list[Batches | Watcher] = [walk, *watchers]
 
     def save(self) -> None:
         with self.ranks.raise_on_all():
@@ -265,6 +208,6 @@ class _Saved:
             raise BadInput(wrong or f"it is of step {saved[0]['step']}")
         for part, state in zip(self.parts, saved, strict=True):
             part.load_state_dict(state)
-            seen = [mark for mark in part.marks if mark <= self.walk.step] if not isinstance(part, _Walk) else []
+            seen = [mark for mark in part.marks if mark <= self.walk.step] if not isinstance(part, Batches) else []
             if state.get("steps", seen) != seen:
                 raise BadInput(f"{type(part).__name__} has not seen the steps up to {self.walk.step}")

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ebmlife.errors import BadInput, Diverged
 from ebmlife.sampling.energy import Energy
-from ebmlife.sampling.loop import langevin
+from ebmlife.sampling.kernels import Kernel, make_kernel
+from ebmlife.sampling.kernels.interface import HasStates
+from ebmlife.sampling.loop import run_kernel
 from ebmlife.sampling.rng import PerImageNoise, derive_seed
 
 _FAR = 10.0  # the states of a chain and noise stay well below this; pixels from 0 to 255 are well above
@@ -38,6 +40,8 @@ class Purifier(nn.Module):
         seed: Seed of noise that is always the same; None draws new noise in each call.
         batch: Number of chains that are walked together. A batch below 8 changes which noise is drawn; otherwise the
             batch changes no result.
+        sampler: Name of the sampling kernel: "langevin", "mala", "underdamped" or "replica-exchange". The step size is
+            fixed: there is no warm-up.
 
     Raises:
         BadInput: A value is out of range.
@@ -52,6 +56,7 @@ class Purifier(nn.Module):
         clip: float | None = None,
         seed: int | None = None,
         batch: int = 256,
+        sampler: str = "langevin",
     ) -> None:
         super().__init__()
         if steps < 0 or not 0 < step_size < float("inf") or batch < 1:
@@ -60,7 +65,19 @@ class Purifier(nn.Module):
                 f"got {steps}, {step_size} and {batch}"
             )
         self.energy = energy
+        # Private, because public attributes are part of the fingerprint by which saved attacks are resumed.
+        self._sampler = sampler
         self.steps, self.step_size, self.clip, self.seed, self.batch = steps, step_size, clip, seed, batch
+        _ = self._kernel  # an unknown sampler, or one that needs an energy, raises here
+
+    @property
+    def sampler(self) -> str:
+        """The name of the sampling kernel."""
+        return self._sampler
+
+    @property
+    def _kernel(self) -> Kernel[Any]:
+        return make_kernel(self.sampler, self.energy, step_size=self.step_size, clip=self.clip, warm_up=0)
 
     def forward(self, x: Tensor, *, seeds: Sequence[int] | None = None) -> Tensor:
         """Returns the end of one chain from each image.
@@ -106,19 +123,24 @@ class Purifier(nn.Module):
         found = [torch.empty_like(x) for _ in at]
         for part in self.parts(seeds, replicas=1):
             rows = [group.image for group in part]
-            state, noise = x[rows], self.noise(part, x.device)
+            noise = self.noise(part, x.device)
+            state = self._kernel.init(self.energy, x[rows], noise)
             for states, (done, step) in zip(found, pairwise([0, *at]), strict=True):
-                state = self.walk(state, noise, steps=step - done)
-                states[rows] = state
+                state = self._run(state, noise, step - done)
+                states[rows] = state.x
         return torch.stack(found)
 
     def walk(self, x: Tensor, noise: PerImageNoise, *, steps: int | None = None) -> Tensor:
         """Returns x after `steps` Langevin steps, by default the purifier's own number."""
         steps = self.steps if steps is None else steps
-        walked, _ = langevin(self.energy, x, steps=steps, step_size=self.step_size, noise=noise, clip=self.clip)
-        if not walked.isfinite().all():
-            raise Diverged(f"a purified image is not finite after {steps} steps of size {self.step_size}")
+        walked: Tensor = self._run(self._kernel.init(self.energy, x, noise), noise, steps).x
         return walked
+
+    def _run(self, state: HasStates, noise: PerImageNoise, steps: int) -> HasStates:
+        state, _ = run_kernel(self._kernel, self.energy, state, steps=steps, noise=noise)
+        if not state.x.isfinite().all():
+            raise Diverged(f"a purified image is not finite after {steps} steps of size {self.step_size}")
+        return state
 
 
 def check_range(x: Tensor) -> None:

@@ -36,6 +36,7 @@ class Layout:
     within: tuple[str, ...] = ()  # kinds of work that this one is a part of, and whose lock covers it
     described: tuple[str, ...] = ()  # settings that are saved for readers and never compared
     missing_agrees: bool = False  # older versions saved fewer settings: a missing one agrees with any value
+    defaults: tuple[tuple[str, Any], ...] = ()  # values of settings that are saved only where they differ from these
     replaces: bool = False  # work with different settings is removed, not refused
 
 
@@ -176,8 +177,9 @@ class Workspace:
         return self.folder / self.layout.file
 
     def _changes(self, saved: Mapping[str, Any]) -> list[str]:
-        names = {*saved} & {*self.settings} if self.layout.missing_agrees else {*saved, *self.settings}
-        return differences(saved, self.settings, names - {*self.layout.described})
+        before, now = dict(self.layout.defaults) | dict(saved), dict(self.layout.defaults) | self.settings
+        names = {*before} & {*now} if self.layout.missing_agrees else {*before, *now}
+        return differences(before, now, names - {*self.layout.described})
 
     def _claim(self) -> bool:
         """Writes the settings unless they exist. Returns whether it did."""

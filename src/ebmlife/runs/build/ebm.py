@@ -93,7 +93,8 @@ def _chains(recipe: EBMRecipe, start: Start, streams: Streams, context: Context,
 
 def _walk(recipe: EBMRecipe, streams: Streams) -> Walk:
     how = recipe.langevin
-    return Walk(steps=how.steps, step_size=how.step_size, noise=normal(streams["langevin"]), clip=how.clip)
+    noise = normal(streams["langevin"])
+    return Walk(steps=how.steps, step_size=how.step_size, noise=noise, clip=how.clip, sampler=how.sampler)
 
 
 def _balance(recipe: EBMRecipe, shape: tuple[int, ...]) -> float:
