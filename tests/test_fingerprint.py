@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ebmlife import load
 from ebmlife.sampling.energy import gaussian, tempered, total
 from ebmlife.sampling.fingerprint import of_functions, of_gradient, of_tensors
 from ebmlife.storage.settings import alike
@@ -80,3 +81,9 @@ def test_functions_without_weights_are_identified_by_their_gradient() -> None:
     assert alike([math.nan], [math.nan])
     assert not alike(0.1, 0.1001)  # a setting, not a measurement
     assert not alike([1.0], [1.0, 2.0])
+
+
+def test_fingerprints_of_energies_are_those_of_earlier_versions() -> None:
+    """Exams and attacks in folders are recognized by them."""
+    energy = load("zoo:digits-longrun").energy
+    assert of_functions(energy) == "3cefe08084c5"

@@ -100,6 +100,7 @@ class _Fast(nn.Module):
     def __init__(self, net: nn.Module, compiled: bool = False, half: bool = False) -> None:
         super().__init__()
         self.net, self._compiled, self._half = net, compiled, half
+        self._saved_class_name = "_Half" if half else "_Full"  # as in the fingerprints of saved exams and attacks
         self._torch = [_by_torch(net, compiled)]  # in a list, so that it is not registered as a submodule
         self._programs = Copies(net, lambda: _Programs(net, half))
         self._halves = Copies(net, lambda: _Halved(net, compiled))

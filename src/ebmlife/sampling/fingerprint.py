@@ -39,7 +39,12 @@ def _held(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 def _form(module: nn.Module) -> list[tuple[str, str, list[tuple[str, object]]]]:
     """Returns the path, class and plain attributes of all submodules, such as temperature, tau and strides."""
-    return [(path, type(part).__qualname__, _numbers(part)) for path, part in module.named_modules()]
+    return [(path, _class_name(part), _numbers(part)) for path, part in module.named_modules()]
+
+
+def _class_name(part: nn.Module) -> str:
+    """Returns the name of a module's class, or the one that it declares because saved fingerprints contain it."""
+    return str(getattr(part, "_saved_class_name", type(part).__qualname__))
 
 
 def _numbers(part: nn.Module) -> list[tuple[str, object]]:
