@@ -84,6 +84,8 @@ def _loaded(file: Path) -> ctypes.CDLL:
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     try:
         loaded.run.argtypes = [ctypes.POINTER(Operation), count, pointer, *[count] * 5, *[pointer] * 3, count, count]
+        loaded.learn.argtypes = [ctypes.POINTER(Operation), count, pointer, *[count] * 5, *[pointer] * 4, count, count]
+        loaded.learn.restype = None
         loaded.run.restype, loaded.tile_sizes.argtypes = None, []
         loaded.tile_sizes.restype = ctypes.POINTER(ctypes.c_int32)
     except AttributeError as error:
