@@ -121,7 +121,7 @@ def _trained(spelling: str) -> list[Tensor]:
     elif spelling == "energy":
         trainer = Trainer(batches, chains, TrainableEnergy(Learner(net, learning_rate=1e-4)))
     else:
-        ebm = Learner(net, torch.optim.Adam(net.parameters()), learning_rate=1e-4)
+        ebm = Learner(net, torch.optim.Adam(net.parameters(), fused=True), learning_rate=1e-4)
         trainer = Trainer(batches, chains, learned=net, energy=ebmlife.prepare(net), ebm=ebm)
     trainer.fit(2)
     return [weight.detach().clone() for weight in net.parameters()]

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from ebmlife.data import Batches
 from ebmlife.errors import BadInput
-from ebmlife.sampling.energy import Energy, tempered, total
+from ebmlife.sampling.energy import Energy, total
 from ebmlife.sampling.fast import Precision, prepare
+from ebmlife.sampling.learned import learned_energy
 from ebmlife.sampling.rng import Noise
 from ebmlife.training.base import Loop, Report
 from ebmlife.training.chains import Chains
@@ -53,7 +54,7 @@ class TrainableEnergy:
         precision: Precision = "f32",
     ) -> None:
         self.learner = net if isinstance(net, Learner) else Learner(net)
-        self.learned: Energy = tempered(self.learner.net, temperature)
+        self.learned: Energy = learned_energy(self.learner.net, temperature=temperature)
         self.full: Energy = total(prepare(self.learner.net, temperature=temperature, precision=precision), *fixed)
 
 
@@ -164,7 +165,9 @@ def _trainable(energy: object, learned: Energy | None, ebm: Learner | None) -> T
     """The energy of a trainer, however it was given."""
     if ebm is not None and callable(energy):
         found = TrainableEnergy(ebm)
-        found.learned, found.full = ebm.net if learned is None else learned, energy
+        found.full = energy
+        if learned is not None and learned is not ebm.net:
+            found.learned = learned
         return found
     if learned is not None or ebm is not None or not isinstance(energy, TrainableEnergy | nn.Module | Learner):
         raise BadInput(

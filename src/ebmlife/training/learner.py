@@ -44,7 +44,7 @@ class Learner:
         average: Average = no_reduce,
     ) -> None:
         self.net, self.average = net, average
-        self.optimizer = torch.optim.Adam(net.parameters()) if optimizer is None else optimizer
+        self.optimizer = torch.optim.Adam(net.parameters(), fused=True) if optimizer is None else optimizer
         self.clip, self.clip_by = clip, clip_by
         self.learning_rate = learning_rate if isinstance(learning_rate, LinearDecay) else scheduled(learning_rate)
         self.decay = scheduled(ema)
@@ -127,7 +127,8 @@ class Learner:
         weights = [torch.empty_like(p, device="meta") for group in self.optimizer.param_groups for p in group["params"]]
         for weight in weights:
             weight.grad = torch.empty_like(weight)
-        trial = type(self.optimizer)(weights, **self.optimizer.defaults)
+        options = {name: value for name, value in self.optimizer.defaults.items() if name != "fused"}  # needs data
+        trial = type(self.optimizer)(weights, **options)
         trial.step()
         moments: dict[int, Any] = trial.state_dict()["state"]
         return moments

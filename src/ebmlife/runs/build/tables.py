@@ -181,10 +181,10 @@ CHAINS = Registry(
 )
 OPTIMIZERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
     "adam": lambda parameters, o: torch.optim.Adam(
-        parameters, betas=(o.momentum, o.beta_2), weight_decay=o.weight_decay
+        parameters, betas=(o.momentum, o.beta_2), weight_decay=o.weight_decay, fused=True
     ),
     "sgd": lambda parameters, o: torch.optim.SGD(
-        parameters, momentum=o.momentum, nesterov=o.nesterov, weight_decay=o.weight_decay
+        parameters, momentum=o.momentum, nesterov=o.nesterov, weight_decay=o.weight_decay, fused=True
     ),
 }
 

@@ -93,14 +93,10 @@ def _loaded(file: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(file))
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     try:
-        loaded.run.argtypes = [
-            ctypes.POINTER(Operation),
-            count,
-            pointer,
-            ctypes.POINTER(Layout),
-            *[pointer] * 3,
-            *[count] * 2,
-        ]
+        lists = ctypes.POINTER(Operation), count, pointer, ctypes.POINTER(Layout)
+        loaded.run.argtypes = [*lists, *[pointer] * 3, count, count]
+        loaded.learn.argtypes = [*lists, *[pointer] * 4, count, count]
+        loaded.learn.restype = None
         loaded.run.restype, loaded.tile_sizes.argtypes = None, []
         loaded.tile_sizes.restype = ctypes.POINTER(ctypes.c_int32)
     except AttributeError as error:

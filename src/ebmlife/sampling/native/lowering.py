@@ -7,22 +7,28 @@ folded kernel) becomes a function that is called when weights have changed.
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from torch import fx, nn
 
-from ebmlife.sampling.native.layers import ADD, CONV, POOL, Layers
-from ebmlife.sampling.native.steps import Activation, Gate, Map, Op, Step, Steps, Unsupported
-from ebmlife.sampling.native.taps import backward
+from ebmlife.sampling.native.layers import ADD, CONV, POOL, Conv, Layers
+from ebmlife.sampling.native.steps import Activation, Gate, Map, Op, Read, Step, Steps, Unsupported
+from ebmlife.sampling.native.taps import Band, Taps, backward, by_place
 from ebmlife.sampling.native.tracing import traced
 
 _ENERGY = "energy"
+_FACTOR = "factor"  # dL / dE(x) of each image, where the gradient of weights is computed
+_BAND_LANES = 2048  # of the gradient that a step WEIGHTS reads: with the source, what stays in a core's cache
 
 
-def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
-    """The steps for inputs of this shape (C, H, W), or Unsupported."""
+def lower(net: nn.Module, shape: tuple[int, ...], *, learning: bool = False) -> Steps:
+    """The steps for inputs of this shape (C, H, W), or Unsupported.
+
+    With `learning`, for the gradient of weights in place of that with respect to x.
+    """
     if len(shape) != 3:
         raise Unsupported(f"states of shape {shape}")
     try:
-        return _Lowering(Layers(net, *traced(net, shape))).run()
+        return _Lowering(Layers(net, *traced(net, shape)), learning).run()
     except Unsupported:
         raise
     except Exception as error:  # any forward pass may fail to trace; autograd is the fallback
@@ -30,8 +36,8 @@ def lower(net: nn.Module, shape: tuple[int, ...]) -> Steps:
 
 
 class _Lowering:
-    def __init__(self, layers: Layers) -> None:
-        self.layers = layers
+    def __init__(self, layers: Layers, learning: bool) -> None:
+        self.layers, self.learning = layers, learning
         self.steps: list[Step] = []
         self.map: dict[fx.Node, str] = {}  # the feature map that holds a node's value
         self.grad: dict[fx.Node, str] = {}  # the map that holds the gradient with respect to it, as far as known
@@ -47,12 +53,17 @@ class _Lowering:
         pixels = self.layers.pixels(features)
         head: dict[str, Any] = {"weight": lambda: linear.weight.flatten() / pixels}
         self._reduce(features, pixels, bias=None if linear.bias is None else lambda: linear.bias, **head)
-        self._send(features, Op.FILL, source=None, **head)
+        if self.learning:
+            self._learn_head(features, linear)
+            self._send(features, Op.SPREAD, source=None, source_map=_FACTOR, **head)
+        else:
+            self._send(features, Op.FILL, source=None, **head)
         for node in reversed(body):
             if node in self.grad:
                 self._backward(node)
         x = body[0]
-        return Steps(self.steps, self.map[x], self.grad[x], _ENERGY, self.maps, self.layers.forget)
+        output = _FACTOR if self.learning else self.grad[x]
+        return Steps(self.steps, self.map[x], output, _ENERGY, self.maps, self.layers.forget)
 
     def _reduce(self, features: fx.Node, pixels: int, **details: Any) -> None:
         self.maps[_ENERGY] = Map(1, 1, exact=True)
@@ -150,6 +161,8 @@ class _Lowering:
         else:
             conv = self.layers.convolution(node)
             weight, pixels = conv.weight, self.layers.pixels(conv.source)
+            if self.learning:
+                self._learn(conv, node)
             self._send(
                 conv.source,
                 Op.CONVOLVE,
@@ -162,19 +175,68 @@ class _Lowering:
 
     def _alias(self, node: fx.Node, grad: str) -> None:
         """The gradient of a sum is that of each term. Nothing is computed unless the term has a gradient already."""
+        if self._ends(node):
+            return
         if node not in self.grad and (self.layers.same(node).op != "placeholder" or self.maps[grad].exact):
             self.grad[node] = grad
         else:
             self._append_gradient(node, Op.PASS, grad, self.layers.shapes[node][1])
 
-    def _send(self, node: fx.Node, kind: Op, *, source: fx.Node | None, **details: Any) -> None:
+    def _send(self, node: fx.Node, kind: Op, *, source: fx.Node | None, source_map: str = "", **details: Any) -> None:
         """A contribution to the gradient with respect to `node`; straight through an activation that nothing else
         reads."""
+        if self._ends(node):
+            return
         gate = details.pop("gate", None)
         if node in self.gate and len(self.layers.readers(node)) == 1 and gate is None:
             gate, node = self.gate[node], node.all_input_nodes[0]
         inputs = self.layers.shapes[source][1] if source else 0
-        self._append_gradient(node, kind, self.grad[source] if source else "", inputs, gate=gate, **details)
+        self._append_gradient(node, kind, self.grad[source] if source else source_map, inputs, gate=gate, **details)
+
+    def _ends(self, node: fx.Node) -> bool:
+        """Whether the backward pass ends before `node`: the gradient of weights needs none with respect to x."""
+        return self.learning and self.layers.same(node).op == "placeholder"
+
+    # Gradients of weights
+
+    def _learn(self, conv: Conv, node: fx.Node) -> None:
+        inputs, outputs = self.layers.shapes[conv.source][1], self.layers.shapes[node][1]
+        bands = by_place(conv.taps, conv.places, max(1, _BAND_LANES // max(inputs, outputs)))
+        maps = self.map[conv.source], self.grad[node]
+        self._learn_weights(*maps, inputs, outputs, conv.places, bands, conv.weight)
+        if conv.bias is not None:
+            self._learn_biases(self.grad[node], self.layers.pixels(node), outputs, conv.bias)
+
+    def _learn_head(self, features: fx.Node, linear: nn.Linear) -> None:
+        """Those of E = linear(mean of features): a convolution whose kernel has one place for all pixels."""
+        pixels, channels = self.layers.pixels(features), self.layers.shapes[features][1]
+        self.maps[_FACTOR] = Map(1, 1, exact=True)
+        everywhere = np.arange(pixels, dtype=np.int32)
+        taps = Taps(np.array([0, pixels], np.int32), everywhere, np.zeros_like(everywhere))
+        self._learn_weights(
+            self.map[features],
+            _FACTOR,
+            channels,
+            1,
+            1,
+            [Band(taps, 0, pixels, 0, 1)],
+            lambda: linear.weight.unsqueeze(2) / pixels,
+        )
+        if linear.bias is not None:
+            self._learn_biases(_FACTOR, 1, 1, lambda: linear.bias)
+
+    def _learn_weights(
+        self, source: str, grad: str, inputs: int, outputs: int, places: int, bands: list[Band], learned: Read
+    ) -> None:
+        """The sum over images and pixels of source x gradient, for each place in the kernel."""
+        for band in bands:
+            name = f"gathered {len(self.steps)}"  # memory for both maps, in tiles of at most 4 channels
+            self.maps[name] = Map(1, band.sources * (inputs + 3) + band.results * (outputs + 3), exact=True)
+            step = Step(Op.WEIGHTS, source, "", band.results, inputs, outputs, other=grad, places=places, band=band)
+            self.steps.append(replace(step, taps=band.taps, derivative=name, learned=learned))
+
+    def _learn_biases(self, grad: str, pixels: int, outputs: int, learned: Read) -> None:
+        self.steps.append(Step(Op.BIASES, "", "", pixels, outputs, outputs, other=grad, learned=learned))
 
     def _append_gradient(self, node: fx.Node, kind: Op, source: str, inputs: int, **details: Any) -> None:
         name = f"gradient {len(self.steps)} of {node.name}"

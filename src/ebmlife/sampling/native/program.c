@@ -44,7 +44,10 @@ enum kind {
     PASS,     /* the source itself */
     FILL,     /* the weights, one for each channel, at every pixel */
     REDUCE,   /* sum over pixels and channels of weights * source, and the bias: one number */
-    GHOST     /* fills the outer columns of a strip: see strips.py */
+    GHOST,    /* fills the outer columns of a strip: see strips.py */
+    SPREAD,   /* the source's one number times the weights, one for each channel, at every pixel */
+    WEIGHTS,  /* the gradient of a convolution's weights: sum over taps and images of source * `other`, to `sums` */
+    BIASES    /* the gradient of its biases: sum over pixels and images of `other`, to `sums` */
 };
 enum activation { LINEAR, RELU, LEAKY_RELU, SILU, SOFTPLUS, SOFT_LEAKY_RELU };
 enum gating {
@@ -55,7 +58,7 @@ enum gating {
 
 typedef struct {
     int64_t kind;
-    int64_t source, target; /* offsets of feature maps in the workspace, in lanes */
+    int64_t source, target; /* offsets of feature maps in the workspace, in lanes; or the target's in `sums` */
     int64_t other;          /* a map to add to the result, or -1 */
     int64_t gate, gating;   /* a map that the result is gated by before that, or -1; and how */
     int64_t activation;     /* of the result, last of all */
@@ -64,7 +67,7 @@ typedef struct {
     int64_t pixels, inputs, outputs;    /* of the target; channels of the source; channels of the target */
     const int32_t *first_tap;           /* pixels + 1 */
     const int32_t *tap_pixel;
-    const void *tap_value; /* int32 places in the kernel, or float coefficients of a mixture */
+    const void *tap_value; /* int32 places in the kernel, or float coefficients of a mixture; or WEIGHTS, below */
     const void *weights;   /* [tile][kernel][input][output of the tile]: floats, or pairs of bfloat16 of two inputs */
     const float *bias;     /* or null */
     const int32_t *tiles;  /* sizes of tiles that the outputs are split into, with 0 after the last */
@@ -73,6 +76,9 @@ typedef struct {
     double parameter;      /* LEAKY_RELU: slope; SOFTPLUS: beta; SOFT_LEAKY_RELU: a */
     double epsilon;        /* SOFT_LEAKY_RELU */
 } operation;
+
+/* WEIGHTS: first_tap is of each place in the kernel, and tap_value the pixel of `other`. `band` and `pixels` are the
+   numbers of pixels that it reads of the source and of `other`. `derivative` is memory of its own. */
 
 INLINE vector filled(float value) { return value - (vector){}; } /* 0 + value would be computed, for the sake of -0 */
 
@@ -505,7 +511,8 @@ static void pass_or_fill(const operation *op, lanes *maps)
             vector value[2][PARTS];
             for (int t = 0; t < size; t++)
                 for (int part = 0; part < PARTS; part++)
-                    value[t][part] = op->kind == FILL ? filled(weights[first + t])
+                    value[t][part] = op->kind == FILL     ? filled(weights[first + t])
+                                     : op->kind == SPREAD ? source->part[part] * weights[first + t]
                                      : read(source, op->source_pairs, pixel, first + t, op->outputs, part);
             if (is_smooth(op))
                 store_smooth(op, maps, pixel, first, size, value);
@@ -550,7 +557,94 @@ static void fill_ghosts(const operation *op, lanes *maps)
     }
 }
 
-static void run_one(const operation *op, lanes *maps)
+/* ---- gradients of weights, in float32 ---- */
+
+#if WIDTH == 16
+#define ROWS 4 /* inputs and outputs at once: ROWS * COLUMNS sums over pixels and images, one register each */
+#else
+#define ROWS 2
+#endif
+#define COLUMNS 4
+
+INLINE float total(vector value)
+{
+#if WIDTH == 16
+    return _mm512_reduce_add_ps((__m512)value);
+#else
+    float halves[4];
+    for (int i = 0; i < 4; i++)
+        halves[i] = value[i] + value[i + 4];
+    return (halves[0] + halves[2]) + (halves[1] + halves[3]);
+#endif
+}
+
+INLINE int64_t tiles_of(int64_t channels, int64_t size) { return (channels + size - 1) / size; }
+
+/* [pixel][channel] -> [tile of channels][pixel][channel of the tile], with zeros for channels that are missing. The
+   channels of a tile would otherwise lie a power of 2 apart from pixel to pixel, and push each other out of the cache. */
+INLINE void gather(lanes *to, const lanes *map, int64_t pixels, int64_t channels, const int size)
+{
+    const lanes zeros = {};
+    for (int64_t first = 0; first < channels; first += size)
+        for (int64_t pixel = 0; pixel < pixels; pixel++)
+            for (int c = 0; c < size; c++)
+                *to++ = first + c < channels ? map[pixel * channels + first + c] : zeros;
+}
+
+static void weights(const operation *op, lanes *maps, float *sums)
+{
+    const int64_t inputs = op->inputs, outputs = op->outputs;
+    lanes *sources = maps + op->derivative, *others = sources + tiles_of(inputs, ROWS) * op->band * ROWS;
+    gather(sources, maps + op->source, op->band, inputs, ROWS);
+    gather(others, maps + op->other, op->pixels, outputs, COLUMNS);
+    const int32_t *pixels = op->tap_value;
+    for (int64_t input = 0; input < inputs; input += ROWS, sources += op->band * ROWS) {
+        const lanes *other = others;
+        for (int64_t output = 0; output < outputs; output += COLUMNS, other += op->pixels * COLUMNS)
+            for (int64_t place = 0; place < op->kernel; place++) {
+                vector sum[ROWS][COLUMNS] = {};
+                for (int32_t tap = op->first_tap[place]; tap < op->first_tap[place + 1]; tap++)
+#pragma GCC unroll 2
+                    for (int part = 0; part < PARTS; part++) {
+                        vector by[ROWS];
+#pragma GCC unroll 4
+                        for (int r = 0; r < ROWS; r++)
+                            by[r] = sources[op->tap_pixel[tap] * ROWS + r].part[part];
+#pragma GCC unroll 4
+                        for (int c = 0; c < COLUMNS; c++) {
+                            vector value = other[pixels[tap] * COLUMNS + c].part[part];
+#pragma GCC unroll 4
+                            for (int r = 0; r < ROWS; r++)
+                                sum[r][c] = multiply_add(by[r], value, sum[r][c]);
+                        }
+                    }
+                float *to = sums + op->target + (output * inputs + input) * op->kernel + place;
+#pragma GCC unroll 4
+                for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+                    for (int c = 0; c < COLUMNS; c++)
+                        if (input + r < inputs && output + c < outputs)
+                            to[(c * inputs + r) * op->kernel] += total(sum[r][c]);
+            }
+    }
+}
+
+static void biases(const operation *op, const lanes *maps, float *sums)
+{
+    const lanes *other = maps + op->other;
+    for (int64_t first = 0; first < op->outputs; first += COLUMNS) {
+        const int64_t size = op->outputs - first < COLUMNS ? op->outputs - first : COLUMNS;
+        vector sum[COLUMNS] = {};
+        for (int64_t pixel = 0; pixel < op->pixels; pixel++)
+            for (int64_t c = 0; c < size; c++)
+                for (int part = 0; part < PARTS; part++)
+                    sum[c] += other[pixel * op->outputs + first + c].part[part];
+        for (int64_t c = 0; c < size; c++)
+            sums[op->target + first + c] += total(sum[c]);
+    }
+}
+
+static void run_one(const operation *op, lanes *maps, float *sums)
 {
     if (op->kind == MIX) {
         if (PAIRS && op->source_pairs)
@@ -564,6 +658,10 @@ static void run_one(const operation *op, lanes *maps)
         reduce(op, maps);
     } else if (op->kind == GHOST) {
         fill_ghosts(op, maps);
+    } else if (op->kind == WEIGHTS) {
+        weights(op, maps, sums);
+    } else if (op->kind == BIASES) {
+        biases(op, maps, sums);
     } else {
         pass_or_fill(op, maps);
     }
@@ -605,21 +703,39 @@ static void store_images(const lanes *map, float *gradient, int64_t images, cons
                 gradient[p] = values[(at->pixel_of[p] * at->channels + c) * IMAGES + i * at->strips + at->strip_of[p]];
 }
 
+/* Denormals are 0 within a program of bfloat16, as the instruction has them. */
+INLINE unsigned without_denormals(void)
+{
+#if PAIRS && defined(__SSE__)
+    const unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040);
+    return mode;
+#else
+    return 0;
+#endif
+}
+
+INLINE void restore(unsigned mode)
+{
+#if PAIRS && defined(__SSE__)
+    _mm_setcsr(mode);
+#else
+    (void)mode;
+#endif
+}
+
 /* gradient[i], and energy[i] unless it is null, for the images first..last-1 of x; x and gradient are (image, values)
    with values = channels * pixels */
 void run(const operation *program, int64_t length, lanes *maps, const layout *at, const float *x, float *gradient,
          float *energy, int64_t first, int64_t last)
 {
     const int64_t each = IMAGES / at->strips, values = at->channels * at->pixels;
-#if PAIRS && defined(__SSE__)
-    const unsigned mode = _mm_getcsr();
-    _mm_setcsr(mode | 0x8040); /* denormals are 0, as the instruction for bfloat16 has them */
-#endif
+    const unsigned mode = without_denormals();
     for (int64_t block = first; block < last; block += each) {
         const int64_t images = last - block < each ? last - block : each;
         load_images(maps + at->input, x + block * values, images, at);
         for (int64_t i = 0; i < length; i++)
-            run_one(program + i, maps);
+            run_one(program + i, maps, 0);
         store_images(maps + at->output, gradient + block * values, images, at);
         const float *parts = (const float *)(maps + at->reduced);
         for (int64_t i = 0; energy && i < images; i++) {
@@ -628,7 +744,23 @@ void run(const operation *program, int64_t length, lanes *maps, const layout *at
                 energy[block + i] += parts[i * at->strips + s];
         }
     }
-#if PAIRS && defined(__SSE__)
-    _mm_setcsr(mode);
-#endif
+    restore(mode);
+}
+
+/* energy[i] of the images first..last-1 of x, and the gradient of sum over them of factors[i] * energy[i] with respect
+   to the weights, which is added to `sums`; the output is a map of one number, the factor. Images are not in strips. */
+void learn(const operation *program, int64_t length, lanes *maps, const layout *at, const float *x,
+           const float *factors, float *energy, float *sums, int64_t first, int64_t last)
+{
+    const unsigned mode = without_denormals();
+    for (int64_t block = first; block < last; block += IMAGES) {
+        const int64_t images = last - block < IMAGES ? last - block : IMAGES;
+        load_images(maps + at->input, x + block * at->channels * at->pixels, images, at);
+        memset(maps + at->output, 0, sizeof(lanes)); /* images that are missing in a block add nothing */
+        memcpy(maps + at->output, factors + block, sizeof(float) * images);
+        for (int64_t i = 0; i < length; i++)
+            run_one(program + i, maps, sums);
+        memcpy(energy + block, maps + at->reduced, sizeof(float) * images);
+    }
+    restore(mode);
 }

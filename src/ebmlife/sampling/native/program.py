@@ -1,11 +1,12 @@
 """The gradient of a network's energy with respect to x, by the compiled library: see program.c."""
 
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import groupby, pairwise, takewhile
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from ebmlife.sampling.native.library import Layout, Operation, library
 from ebmlife.sampling.native.lowering import lower
-from ebmlife.sampling.native.steps import Op, Step, Unsupported
+from ebmlife.sampling.native.steps import Op, Read, Step, Unsupported
 from ebmlife.sampling.native.strips import in_strips, neighbors, places
 from ebmlife.sampling.native.winograd import accelerated
 from ebmlife.sampling.weight_copies import versions
@@ -30,6 +31,7 @@ class Program:
     `images` is the size of a block, 8 or 16: one block is one thread's work. It changes no bit of the result. With
     `half`, weights and feature maps are bfloat16; sums, x and the gradient are float32. With `strips`, images are cut
     into that many, and a block holds fewer of them: see strips.py.
+    `learning` is for `WeightGradients`.
     """
 
     def __init__(
@@ -41,14 +43,15 @@ class Program:
         half: bool = False,
         strips: int = 1,
         processor: str = "native",
+        learning: bool = False,
     ) -> None:
         compiled = library(images, half, processor)
         if compiled is None:
             raise Unsupported("no compiled library")
-        self._run, self._images, self._half = compiled.run, images, half
+        self._library, self._images, self._half = compiled, images, half
         self._tile_sizes = tuple(takewhile(bool, compiled.tile_sizes()))
         self._net = net
-        plan = lower(net, shape)
+        plan = lower(net, shape, learning=learning)
         if strips > 1:
             plan = in_strips(plan, strips)
         self._steps, self._maps = accelerated(plan.steps, plan.maps)
@@ -66,7 +69,8 @@ class Program:
             *(array.ctypes.data for array in self._kept),
         )
         self._split: dict[int, NDArray[np.int32]] = {}
-        self._packed: dict[Callable[[], Tensor], _Packed] = {}
+        self._packed: dict[Read, _Packed] = {}
+        self._learned: dict[Read, Sums] = {}
         operations = [self._operation(step, offsets) for step in self._steps]
         self._operations = (Operation * len(operations))(*operations)
         self._workspaces: list[Tensor] = []
@@ -77,31 +81,35 @@ class Program:
         self._refresh()
         x = x.detach().contiguous()
         gradient = torch.empty_like(x)
+        given = x.data_ptr(), gradient.data_ptr(), None if energy is None else energy.data_ptr()
+        self._in_threads(len(x), threads, lambda worker, cut: self._call(self._library.run, worker, *given, *cut))
+        return gradient
+
+    def _in_threads(self, images: int, threads: int, work: Callable[[int, tuple[int, int]], None]) -> int:
+        """Calls `work` with the number of each worker and the images that are its part, and returns how many there
+        are."""
         each = self._images // self._strips
-        blocks = -(-len(x) // each)
+        blocks = -(-images // each)
         workers = max(1, min(threads, blocks))
-        cuts = [min(len(x), each * (blocks * i // workers)) for i in range(workers + 1)]
+        cuts = [min(images, each * (blocks * i // workers)) for i in range(workers + 1)]
         while len(self._workspaces) < workers:
             self._workspaces.append(_aligned(self._lanes * self._images))
-
-        def work(worker: int) -> None:
-            self._run(
-                self._operations,
-                len(self._operations),
-                self._workspaces[worker].data_ptr(),
-                self._layout,
-                x.data_ptr(),
-                gradient.data_ptr(),
-                None if energy is None else energy.data_ptr(),
-                cuts[worker],
-                cuts[worker + 1],
-            )
-
-        waiting = [_pool().submit(work, worker) for worker in range(1, workers)]
-        work(0)
+        parts = list(enumerate(pairwise(cuts)))
+        waiting = [_pool().submit(work, *part) for part in parts[1:]]
+        work(*parts[0])
         for future in waiting:
             future.result()
-        return gradient
+        return workers
+
+    def _call(self, function: Callable[..., None], worker: int, *arguments: int | None) -> None:
+        """Calls a function of the library with the operations, a worker's memory and the further arguments."""
+        function(
+            self._operations,
+            len(self._operations),
+            self._workspaces[worker].data_ptr(),
+            self._layout,
+            *arguments,
+        )
 
     def _in_pairs(self, name: str) -> bool:
         return self._half and not self._maps[name].exact
@@ -129,25 +137,29 @@ class Program:
 
     def _operation(self, step: Step, offsets: dict[str, int]) -> Operation:
         taps = step.taps
-        first = step.first_pixel * self._across(step.target)
-        if taps is not None and len(taps.first) != step.pixels + 1:
+        first = step.first_pixel * self._across(step.target) if step.target else 0
+        if taps is not None and len(taps.first) != (step.pixels if step.band is None else step.places) + 1:
             raise Unsupported("taps that do not fit their map")
 
         def offset(name: str | None) -> int:
             return -1 if name is None else offsets[name] + first
 
         activation = step.activation if step.gate is None else step.gate.activation
+        source, other = offsets.get(step.source, 0), offset(step.other)
+        if step.band is not None:
+            source += step.band.first_source * step.inputs
+            other += step.band.first_result * step.outputs
         return Operation(
             kind=step.kind,
-            source=offsets.get(step.source, 0),
-            target=offset(step.target),
-            other=offset(step.other),
+            source=source,
+            target=offset(step.target) if step.learned is None else self._sums(step),
+            other=other,
             gate=offset(step.gate.map if step.gate else None),
             gating=activation.gating,
             activation=step.activation.number,
             derivative=offset(step.derivative),
             source_pairs=step.source in self._maps and self._in_pairs(step.source),
-            target_pairs=self._in_pairs(step.target),
+            target_pairs=step.target in self._maps and self._in_pairs(step.target),
             pixels=step.pixels,
             inputs=step.inputs,
             outputs=step.outputs,
@@ -168,6 +180,15 @@ class Program:
             return int(self._neighbors[step.crossed].ctypes.data)
         return None if step.taps is None else int(step.taps.pixel.ctypes.data)
 
+    def _sums(self, step: Step) -> int:
+        """Where the gradient of weights will lie, in floats. Several steps may add to it."""
+        assert step.learned is not None
+        if step.learned not in self._learned:
+            shape = (step.outputs,) if step.kind is Op.BIASES else (step.outputs, step.inputs, step.places)
+            first = sum(math.prod(sums.shape) for sums in self._learned.values())
+            self._learned[step.learned] = Sums(first, shape)
+        return self._learned[step.learned].first
+
     def _weights(self, step: Step) -> int | None:
         if step.kind is not Op.CONVOLVE:
             return self._place(step.weight, max(step.inputs, step.outputs))
@@ -179,7 +200,7 @@ class Program:
 
     def _place(
         self,
-        read: Callable[[], Tensor] | None,
+        read: Read | None,
         size: int,
         *,
         tiles: NDArray[np.int32] | None = None,
@@ -196,6 +217,14 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """A place for the gradient of weights."""
+
+    first: int
+    shape: tuple[int, ...]  # (outputs,) of biases, (outputs, inputs, places) of a kernel
+
+
+@dataclass(frozen=True)
 class _Packed:
     """Weights as the program reads them."""
 
@@ -206,7 +235,9 @@ class _Packed:
 
 def _band(step: Step, *, bytes_each: int) -> int:
     """How many pixels of a convolution's result to compute at a time: at most 32, fewer where they read too much."""
-    if step.taps is None:
+    if step.band is not None:
+        return step.band.sources
+    if step.taps is None or step.kind is not Op.CONVOLVE:
         return step.pixels
     most = _BAND_BYTES // (bytes_each * max(step.inputs, 1))  # pixels of the source
     band = min(32, step.pixels)

@@ -6,7 +6,9 @@ from enum import IntEnum
 
 from torch import Tensor
 
-from ebmlife.sampling.native.taps import Taps
+from ebmlife.sampling.native.taps import Band, Taps
+
+Read = Callable[[], Tensor]  # reads weights of now
 
 
 class Unsupported(Exception):
@@ -20,6 +22,9 @@ class Op(IntEnum):  # `kind` in program.c
     FILL = 3
     REDUCE = 4
     GHOST = 5
+    SPREAD = 6
+    WEIGHTS = 7
+    BIASES = 8
 
 
 class Gating(IntEnum):  # as in program.c
@@ -109,19 +114,21 @@ class Step:
     derivative: str | None = None  # the map for f'
     taps: Taps | None = None
     places: int = 1  # in the kernel
-    weight: Callable[[], Tensor] | None = None  # (outputs, inputs, places of the network's own kernel)
+    weight: Read | None = None  # (outputs, inputs, places of the network's own kernel)
     transform: Tensor | None = None  # (places, places of the network's own kernel); None: they are the same
-    bias: Callable[[], Tensor] | None = None
+    bias: Read | None = None
     first_pixel: int = 0  # of the target
     convolution: Convolution | None = None
     crossed: bool = False  # GHOST: the columns are the neighbors', not zeros
+    learned: Read | None = None  # what WEIGHTS and BIASES are the gradient of, shaped as `weight`
+    band: Band | None = None  # of WEIGHTS
 
 
 @dataclass(frozen=True)
 class Steps:
     steps: list[Step]
     input: str
-    output: str  # the gradient's map
+    output: str  # the gradient's map; with gradients of weights, that of the factors of E(x)
     energy: str  # the map of E(x), of one pixel and channel
     maps: dict[str, Map]
     forget: Callable[[], None] = lambda: None  # what steps have computed of weights that changed

@@ -38,6 +38,29 @@ def backward(taps: Taps, pixels: int) -> Taps:
     return collected([(taps.pixel, result, taps.value)], pixels=pixels)
 
 
+class Band(NamedTuple):
+    """Taps by place in the kernel: the value of a tap is a pixel of the result. Both pixels count from a first one."""
+
+    taps: Taps
+    first_source: int
+    sources: int  # pixels of the source, from the first on
+    first_result: int
+    results: int
+
+
+def by_place(taps: Taps, places: int, pixels: int) -> list[Band]:
+    """The taps of a convolution for each place in the kernel, in bands of so many pixels of the result."""
+    result, total = np.repeat(np.arange(len(taps.first) - 1), np.diff(taps.first)), len(taps.first) - 1
+    bands = []
+    for first in range(0, total, pixels):
+        inside = (first <= result) & (result < first + pixels)
+        source = taps.pixel[inside]
+        low, high = int(source.min()), int(source.max()) + 1
+        part = collected([(taps.value[inside], source - low, result[inside] - first)], pixels=places)
+        bands.append(Band(part, low, high - low, first, min(pixels, total - first)))
+    return bands
+
+
 def collected(parts: Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], *, pixels: int) -> Taps:
     """Taps from parts (pixels of the result, pixels of the source, values), for a result of so many pixels.
 
