@@ -127,7 +127,7 @@ class _Fast(nn.Module):
             try:
                 copied = self._programs.current()
                 if copied is None:
-                    with self._programs.walk(always=False):
+                    with self._programs.walk():
                         return self._gradient(x, energy)
                 if key not in self._blocks:
                     self._blocks[key] = copied.fitting(*key)
@@ -149,7 +149,7 @@ class _Fast(nn.Module):
     def _by_halves(self, x: Tensor, energy: Tensor | None) -> Tensor:
         copied = self._halves.current()
         if copied is None:
-            with self._halves.walk(always=False):
+            with self._halves.walk():
                 return self._by_halves(x, energy)
         half = x.detach().bfloat16()
         if half.ndim == 4:

@@ -34,21 +34,19 @@ class Copy:
     def __init__(self, net: nn.Module) -> None:
         self.net = net
         self.keep = True  # for later use
-        self._seen: list[tuple[int, int]] | None = None
 
-    def follow(self, source: nn.Module, *, always: bool) -> None:
-        """Copies the weights of `source`; unless `always`, only if they have changed other than through `.data`."""
+    def follow(self, source: nn.Module) -> None:
+        """Copies the weights of `source` that have changed. They are compared: not every change counts as a version."""
         with changing_weights:
             for _ in range(_ATTEMPTS):
                 seen = versions(_tensors(source))
-                if seen == self._seen and not always:
-                    return
                 with torch.no_grad():
                     for target, tensor in zip(_tensors(self.net), _tensors(source), strict=True):
-                        if not torch.equal(target, tensor):  # otherwise, values derived from the copy are still valid
+                        if not torch.equal(
+                            target, tensor.to(target.dtype)
+                        ):  # otherwise, values derived from the copy are still valid
                             target.copy_(tensor)
                 if versions(_tensors(source)) == seen:
-                    self._seen = seen
                     return
         raise BadInput(
             "the weights kept changing while Langevin sampling was about to start; "
@@ -72,7 +70,6 @@ C = TypeVar("C", bound=Copy)
 class _Use(Generic[C]):
     """One `with` block of `Copies.walk`."""
 
-    always: bool
     copy: C | None = None  # of the network, once a step has needed one
     original: list[tuple[int, int]] | None = None  # marks of the network, once a step used the network itself
 
@@ -89,16 +86,13 @@ class Copies(Generic[C]):
         self._here = threading.local()  # `uses`: those of this thread, the innermost last
 
     @contextmanager
-    def walk(self, *, always: bool = True) -> Iterator[None]:
+    def walk(self) -> Iterator[None]:
         """Gives this thread one copy within a `with` block, with the weights at the first call of `current`.
-
-        Args:
-            always: As for `Copy.follow`.
 
         Raises:
             BadInput: At the end, if a step used the network itself and its weights have changed since.
         """
-        use = _Use[C](always)
+        use = _Use[C]()
         self._uses().append(use)
         try:
             yield
@@ -122,7 +116,7 @@ class Copies(Generic[C]):
             return None
         use = uses[-1]
         if use.copy is None:
-            use.copy = self._take(always=use.always)
+            use.copy = self._take()
         return use.copy
 
     def note_original(self) -> None:
@@ -135,10 +129,10 @@ class Copies(Generic[C]):
         uses: list[_Use[C]] = self._here.__dict__.setdefault("uses", [])
         return uses
 
-    def _take(self, *, always: bool) -> C:
+    def _take(self) -> C:
         try:
             copy = self._free.pop()
         except IndexError:
             copy = self._make()
-        copy.follow(self._net, always=always)
+        copy.follow(self._net)
         return copy

@@ -83,6 +83,7 @@ class Learner:
     def _step(self, update: int) -> None:
         try:
             self.optimizer.step()
+            torch.autograd.graph.increment_version(self.net.parameters())  # fused optimizers do not
         except RuntimeError as error:
             if "overflow" not in str(error):
                 raise
