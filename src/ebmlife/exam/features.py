@@ -6,6 +6,7 @@ alone.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,6 +15,7 @@ from ebmlife.errors import BadInput, nearest
 from ebmlife.exam.config import FAST_FEATURES
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.inception import inception
+from ebmlife.exam.mnist import mnist_classifier
 from ebmlife.recipes.schema import Part
 from ebmlife.runs.build import describe
 
@@ -42,8 +44,17 @@ def plain(x: Tensor) -> Tensor:
     return x.flatten(1)
 
 
+class SmallClassifier(Protocol):
+    """A classifier of one data set whose hidden layer is the features of a Fréchet distance."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    def features(self, x: Tensor) -> Tensor:
+        """Returns the features (B, D)."""
+        ...
+
+
 PLAIN = Features("moments", plain)
-DIGITS = Features("fd_digits", lambda x: digits_classifier().features(x.cpu()))
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,12 @@ class FeatureSet:
     fits: Callable[[tuple[int, ...]], bool] = lambda shape: True
     states: str = "any states"
     trace: Features | None = None  # for R-hat, where `make` is too slow to be evaluated 400 times
+    classifier: Callable[[], SmallClassifier] | None = None  # whose hidden layer the features are
+
+
+def _hidden_layer(name: str, classifier: Callable[[], SmallClassifier], shape: tuple[int, ...]) -> FeatureSet:
+    features = Features(f"fd_{name}", lambda x: classifier().features(x.cpu()))
+    return FeatureSet(lambda: features, lambda found: found == shape, f"images of shape {shape}", classifier=classifier)
 
 
 FEATURE_SETS: dict[str, FeatureSet] = {
@@ -63,7 +80,8 @@ FEATURE_SETS: dict[str, FeatureSet] = {
         "gray or color images",
         trace=PLAIN,
     ),
-    "digits": FeatureSet(lambda: DIGITS, lambda shape: shape == (1, 8, 8), "images of shape (1, 8, 8)"),
+    "digits": _hidden_layer("digits", digits_classifier, (1, 8, 8)),
+    "mnist": _hidden_layer("mnist", mnist_classifier, (1, 28, 28)),
     "moments": FeatureSet(lambda: PLAIN),
 }
 

@@ -198,6 +198,7 @@ LATER: dict[str, Any] = {
     "net.activation": "relu",
     "net.activation (perceptron)": "silu",  # for a part of this kind
     "prior": None,
+    "energy_l2": 0,
     "data.train": None,
     "data.crop": None,
     "data.labels": None,
