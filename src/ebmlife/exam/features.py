@@ -55,6 +55,8 @@ class SmallClassifier(Protocol):
 
 
 PLAIN = Features("moments", plain)
+DIGITS = Features("fd_digits", lambda x: digits_classifier().features(x.cpu()))
+MNIST = Features("fd_mnist", lambda x: mnist_classifier().features(x.cpu()))
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,9 @@ class FeatureSet:
     classifier: Callable[[], SmallClassifier] | None = None  # whose hidden layer the features are
 
 
-def _hidden_layer(name: str, classifier: Callable[[], SmallClassifier], shape: tuple[int, ...]) -> FeatureSet:
-    features = Features(f"fd_{name}", lambda x: classifier().features(x.cpu()))
-    return FeatureSet(lambda: features, lambda found: found == shape, f"images of shape {shape}", classifier=classifier)
+def _hidden_layer(features: Features, classifier: Callable[[], SmallClassifier], shape: tuple[int, ...]) -> FeatureSet:
+    states = f"images of shape {shape}"
+    return FeatureSet(lambda: features, lambda found: found == shape, states, classifier=classifier)
 
 
 FEATURE_SETS: dict[str, FeatureSet] = {
@@ -80,8 +82,8 @@ FEATURE_SETS: dict[str, FeatureSet] = {
         "gray or color images",
         trace=PLAIN,
     ),
-    "digits": _hidden_layer("digits", digits_classifier, (1, 8, 8)),
-    "mnist": _hidden_layer("mnist", mnist_classifier, (1, 28, 28)),
+    "digits": _hidden_layer(DIGITS, digits_classifier, (1, 8, 8)),
+    "mnist": _hidden_layer(MNIST, mnist_classifier, (1, 28, 28)),
     "moments": FeatureSet(lambda: PLAIN),
 }
 
