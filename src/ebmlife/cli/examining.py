@@ -71,12 +71,12 @@ def register(command: Command) -> None:
     exam.add_argument(
         "--features",
         choices=tuple(FEATURE_SETS),
-        help="features in which distances are measured (default: digits or fid for runs, moments for functions)",
+        help="features in which distances are measured (default: digits, mnist or fid for runs, moments for functions)",
     )
     exam.add_argument(
         "--classifier",
         help="classifier whose classes are followed, by any name that attack takes, or none "
-        "(default: the classifier of digits for runs on digits)",
+        "(default: a small classifier of digits or MNIST for runs on them)",
     )
     exam.add_argument(
         "--conditional",
