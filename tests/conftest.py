@@ -62,3 +62,12 @@ def official_cifar10() -> Path:
     if not place.is_dir():
         pytest.skip(f"CIFAR-10 is not at {place}; EBMLIFE_CIFAR10 can name another folder")
     return place
+
+
+@pytest.fixture
+def official_mnist() -> Path:
+    """The folder of the official files, where they are."""
+    place = Path(os.environ.get("EBMLIFE_MNIST", "~/.cache/ebmlife/mnist")).expanduser()
+    if not place.is_dir():
+        pytest.skip(f"MNIST is not at {place}; EBMLIFE_MNIST can name another folder")
+    return place

@@ -77,7 +77,7 @@ def test_batch_norm_is_there_or_not() -> None:
 
 @pytest.mark.parametrize(
     ("size", "width", "message"),
-    [(10, 8, "8, 16, 32, 64, 128, not 10"), (64, 24, "multiple of 16"), (8, 0, "width 0")],
+    [(10, 8, "8, 16, 28, 32, 64, 128, not 10"), (64, 24, "multiple of 16"), (8, 0, "width 0")],
 )
 def test_sizes_and_widths_that_do_not_exist(size: int, width: int, message: str) -> None:
     for net in (SNGANEnergy, SNGANGenerator):

@@ -69,7 +69,7 @@ def test_smooth_activations_are_exact(name: str, width: int, scale: float) -> No
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-@pytest.mark.parametrize("size", [8, 32])
+@pytest.mark.parametrize("size", [8, 28, 32])
 def test_energies_of_every_activation(name: str, size: int) -> None:
     net, x, energy = made(lambda: SNGANEnergy(size, 12, 3, activation=name)), images(8, size=size), torch.empty(8)
     got = Program(net, x.shape[1:])(x, threads=1, energy=energy)
@@ -96,7 +96,9 @@ def test_the_energy_is_that_of_the_network(half: bool) -> None:
     assert torch.equal(with_energy, Program(net, (1, 8, 8), half=half)(x, threads=1))
 
 
-@pytest.mark.parametrize(("size", "width", "channels"), [(8, 37, 1), (8, 10, 2), (32, 12, 3), (32, 64, 3)])
+@pytest.mark.parametrize(
+    ("size", "width", "channels"), [(8, 37, 1), (8, 10, 2), (28, 32, 1), (28, 64, 1), (32, 12, 3), (32, 64, 3)]
+)
 def test_bfloat16_rounds_as_pytorch_does(size: int, width: int, channels: int) -> None:
     """Not the same bits, as sums are taken in another order, but the same distance to the exact gradient."""
     net, x = made(lambda: SNGANEnergy(size, width, channels)), images(32, channels, size)

@@ -67,6 +67,22 @@ def test_likelihood_gradient_equals_autograd_where_the_normalizer_is_known(tempe
     torch.testing.assert_close(before - table.energies.detach(), reference.energies.grad)
 
 
+def test_the_penalty_on_energies_is_in_units_of_the_network() -> None:
+    """grad of (U(x+) - U(x-) + l2 (U(x+)^2 + U(x-)^2)) / T, means over each batch."""
+    data, counts, temperature, l2 = torch.tensor([[0.0]] * 4), [0, 1, 3], 0.25, 0.3
+    table = Table([2.0, -1.0, 3.0])
+    reference = Table(table.energies.tolist())
+    (of_data, of_samples), chains = (reference(x) for x in (data, Exact(counts).x)), Exact(counts)
+    squares = of_data.square().mean() + of_samples.square().mean()
+    ((of_data.mean() - of_samples.mean() + l2 * squares) / temperature).backward()
+    assert reference.energies.grad is not None
+    ebm = Learner(table, torch.optim.SGD(table.parameters()), learning_rate=constant(1.0), ema=0.0)
+    before = table.energies.detach().clone()
+    energy = TrainableEnergy(ebm, temperature=temperature)
+    Trainer(Batches(InMemory(data), size=4), chains, energy, energy_l2=l2).step()
+    torch.testing.assert_close(before - table.energies.detach(), reference.energies.grad)
+
+
 class Quadratic(nn.Module):
     def __init__(self) -> None:
         super().__init__()

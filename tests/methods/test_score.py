@@ -103,7 +103,7 @@ def test_annealing_begins_with_the_largest_noise_and_ends_in_the_data() -> None:
     assert x.var().item() == pytest.approx(2 * variance / (2 - a), rel=0.06)
 
 
-@pytest.mark.parametrize("size", [4, 8, 16, 32])
+@pytest.mark.parametrize("size", [4, 8, 16, 28, 32])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_score_networks_keep_the_shape_and_know_the_noise(size: int, channels: int) -> None:
     net = ScoreNet(size, width=6, channels=channels)

@@ -73,12 +73,12 @@ def register(command: Command) -> None:
     exam.add_argument(
         "--features",
         choices=tuple(FEATURE_SETS),
-        help="Features in which distances are measured (default: digits or fid for runs, moments for functions).",
+        help="Features that distances are measured in (default: digits, mnist or fid for runs, moments for functions).",
     )
     exam.add_argument(
         "--classifier",
         help="Classifier whose classes are followed, named as for `ebmlife attack`, or none "
-        "(default: the classifier of digits for runs on digits).",
+        "(default: a small classifier of digits or MNIST for runs on them).",
     )
     exam.add_argument(
         "--conditional",

@@ -6,6 +6,7 @@ from ebmlife.data.description import Description, described, description_of
 from ebmlife.data.fetch import download
 from ebmlife.data.folders import folder
 from ebmlife.data.libraries import huggingface, torchvision
+from ebmlife.data.mnist import mnist
 from ebmlife.data.sklearn_digits import digits
 from ebmlife.data.streamed import Cropped, Streamed
 from ebmlife.data.tars import webdataset
@@ -31,6 +32,7 @@ __all__ = [
     "download",
     "folder",
     "huggingface",
+    "mnist",
     "torchvision",
     "toy",
     "webdataset",

@@ -16,8 +16,8 @@ class Description:
         shape: Shape of one item. None: its options decide.
         classes: Number of classes. None: the labels decide, if there are any.
         class_names: Names of the classes, in the order of the labels.
-        features: Features in which exams and scores measure distances: "digits", "fid" or "moments". None: "fid" for
-            images, "moments" for other states.
+        features: Features in which exams and scores measure distances: "digits", "mnist", "fid" or "moments". None:
+            "fid" for images, "moments" for other states.
         samples: How many samples `ebmlife fid` draws by default.
         reference: The split that samples are compared with by default. None: what the run was trained on.
         whole: Whether it has a split "all" besides those for training and tests.

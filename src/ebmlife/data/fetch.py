@@ -15,21 +15,23 @@ from ebmlife.storage.atomic import located
 def download(name: str, folder: str | Path) -> Path:
     """Downloads a data set into a folder.
 
-    CIFAR-10 is downloaded in its official Python version, which `cifar10` reads; the others become image files, which
-    `folder` reads. Files are collected in a hidden folder next to the target, which is renamed when it is complete. A
-    folder that is not empty is therefore complete and is left unchanged, without access to the network.
+    CIFAR-10 is downloaded in its official Python version, which `cifar10` reads, and MNIST as its official files, which
+    `mnist` reads; the others become image files, which `folder` reads. Files are collected in a hidden folder next to
+    the target, which is renamed when it is complete. A folder that is not empty is therefore complete and is left
+    unchanged, without access to the network.
 
     Args:
-        name: 'cifar10', 'celeba' or 'hf:user/name' (a Hugging Face data set of images).
+        name: 'cifar10', 'mnist', 'celeba' or 'hf:user/name' (a Hugging Face data set of images).
         folder: The folder to download into.
 
     Returns:
         The folder.
     """
-    fetch = {"cifar10": _cifar10, "celeba": _celeba}.get(name)
+    fetch = {"cifar10": _cifar10, "mnist": _mnist, "celeba": _celeba}.get(name)
     repository = name.removeprefix("hf:")
     if fetch is None and (repository == name or not repository):
-        raise BadInput(f"no data set {name!r} to download{nearest(name, ['cifar10', 'celeba', 'hf:user/name'])}")
+        known = ["cifar10", "mnist", "celeba", "hf:user/name"]
+        raise BadInput(f"no data set {name!r} to download{nearest(name, known)}")
     target = located(folder)
     if target.exists() and not target.is_dir():
         raise BadInput(f"{target}: a file, expected a folder to download into")
@@ -73,6 +75,11 @@ def _cifar10(part: Path) -> None:
     archive = library("torchvision.datasets").CIFAR10
     fetch = library("torchvision.datasets.utils").download_and_extract_archive
     fetch(archive.url, str(part), filename=archive.filename, md5=archive.tgz_md5, remove_finished=True)
+
+
+def _mnist(part: Path) -> None:
+    """Downloads the four files, whose MD5 torchvision checks, as part/MNIST/raw/*, compressed and plain."""
+    library("torchvision.datasets").MNIST(str(part), download=True)
 
 
 def _celeba(part: Path) -> None:

@@ -5,7 +5,7 @@ from ebmlife.exam.cycle import Exam, LifeCycle, life_cycle
 from ebmlife.exam.features import Features
 from ebmlife.exam.frechet import Moments, frechet_distance, moments
 from ebmlife.exam.metrics import contrast, diversity, outside, variation
-from ebmlife.exam.scores import fd_digits, score_samples
+from ebmlife.exam.scores import fd_digits, fd_mnist, score_samples
 from ebmlife.exam.targets import of_function, of_run
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "contrast",
     "diversity",
     "fd_digits",
+    "fd_mnist",
     "frechet_distance",
     "life_cycle",
     "moments",

@@ -5,6 +5,7 @@ To add a set of features, add it to `FEATURE_SETS`. `default_features` chooses t
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,6 +14,7 @@ from ebmlife.errors import BadInput, by_name
 from ebmlife.exam.config import FAST_FEATURES
 from ebmlife.exam.digits import digits_classifier
 from ebmlife.exam.inception import inception
+from ebmlife.exam.mnist import mnist_classifier
 from ebmlife.recipes.schema import Part
 from ebmlife.runs.build import describe
 
@@ -41,8 +43,19 @@ def plain(x: Tensor) -> Tensor:
     return x.flatten(1)
 
 
+class SmallClassifier(Protocol):
+    """A classifier of one data set whose hidden layer is the features of a Fréchet distance."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    def features(self, x: Tensor) -> Tensor:
+        """Returns the features (B, D)."""
+        ...
+
+
 PLAIN = Features("moments", plain)
 DIGITS = Features("fd_digits", lambda x: digits_classifier().features(x.cpu()))
+MNIST = Features("fd_mnist", lambda x: mnist_classifier().features(x.cpu()))
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,12 @@ class FeatureSet:
     fits: Callable[[tuple[int, ...]], bool] = lambda shape: True
     states: str = "any states"
     trace: Features | None = None  # for R-hat, where `make` is too slow to be evaluated 400 times
+    classifier: Callable[[], SmallClassifier] | None = None  # whose hidden layer the features are
+
+
+def _hidden_layer(features: Features, classifier: Callable[[], SmallClassifier], shape: tuple[int, ...]) -> FeatureSet:
+    states = f"images of shape {shape}"
+    return FeatureSet(lambda: features, lambda found: found == shape, states, classifier=classifier)
 
 
 FEATURE_SETS: dict[str, FeatureSet] = {
@@ -62,7 +81,8 @@ FEATURE_SETS: dict[str, FeatureSet] = {
         "gray or color images",
         trace=PLAIN,
     ),
-    "digits": FeatureSet(lambda: DIGITS, lambda shape: shape == (1, 8, 8), "images of shape (1, 8, 8)"),
+    "digits": _hidden_layer(DIGITS, digits_classifier, (1, 8, 8)),
+    "mnist": _hidden_layer(MNIST, mnist_classifier, (1, 28, 28)),
     "moments": FeatureSet(lambda: PLAIN),
 }
 

@@ -7,13 +7,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ebmlife.data import Dataset, digits
+from ebmlife.data import Dataset, digits, mnist
 from ebmlife.distributed import SINGLE_PROCESS, Ranks
 from ebmlife.errors import BadInput
 from ebmlife.exam.digits import digits_classifier
-from ebmlife.exam.features import default_features
+from ebmlife.exam.features import FEATURE_SETS, SmallClassifier, default_features
 from ebmlife.exam.frechet import Moments, frechet_distance, moments, shortened
 from ebmlife.exam.inception import FEWEST, inception, scores
+from ebmlife.exam.mnist import FOLDER, mnist_classifier
 from ebmlife.exam.reference import cached_features
 from ebmlife.runs.model import Model
 
@@ -36,8 +37,8 @@ def score_samples(
 ) -> dict[str, float]:
     """Draws samples from a model and returns their scores by name.
 
-    Models of digits have `fd_digits`. Models of other images have FID, KID, precision and recall, against as many
-    images of the data.
+    Models of digits have `fd_digits`, models of MNIST `fd_mnist`. Models of other images have FID, KID, precision and
+    recall, against as many images of the data.
 
     Args:
         model: The model.
@@ -50,12 +51,14 @@ def score_samples(
     """
     if len(data.shape) != 3:
         raise BadInput(f"scores need images, but the data have shape {tuple(data.shape)}")
-    if default_features(None, model.recipe.data, model.shape) == "digits":
+    name = default_features(None, model.recipe.data, model.shape)
+    small = FEATURE_SETS[name].classifier
+    if small is not None:
         with ranks.rank0_first():
-            classifier = digits_classifier()
+            classifier = small()
         made = _features(model.blocks(n, steps=steps, seed=seed, scope="fid"), classifier.features, ranks)
         found = moments(progress(made, n, f"samples, {steps} steps"))
-        return {f"fd_digits_{shortened(n)}": frechet_distance(_of_digits(data), found)}
+        return {f"fd_{name}_{shortened(n)}": frechet_distance(_moments(data, classifier), found)}
     if min(n, len(data)) < FEWEST:
         got = f"--n {n}; raise it" if n < FEWEST else f"a data set of {len(data)} images; use a larger one"
         raise BadInput(f"FID needs at least {FEWEST} samples and as many images of data, got {got}")
@@ -83,7 +86,19 @@ def fd_digits(samples: Iterable[Tensor]) -> float:
     Args:
         samples: Images (B, 1, 8, 8) in [-1, 1], batch by batch.
     """
-    return frechet_distance(_of_digits(digits()), moments(map(digits_classifier().features, samples)))
+    classifier = digits_classifier()
+    return frechet_distance(_moments(digits(), classifier), moments(map(classifier.features, samples)))
+
+
+def fd_mnist(samples: Iterable[Tensor], *, folder: str = FOLDER) -> float:
+    """Returns the Fréchet distance to the 60,000 training images of MNIST, in features of a small classifier.
+
+    Args:
+        samples: Images (B, 1, 28, 28) in [-1, 1], batch by batch.
+        folder: Folder of the images.
+    """
+    classifier = mnist_classifier()
+    return frechet_distance(_moments(mnist(folder), classifier), moments(map(classifier.features, samples)))
 
 
 def reference_features(data: Dataset, n: int, *, progress: Progress = _silent, ranks: Ranks = SINGLE_PROCESS) -> Tensor:
@@ -112,8 +127,8 @@ def _fingerprint(data: Dataset, rows: Tensor) -> str:
     return digest.hexdigest()[:16]
 
 
-def _of_digits(data: Dataset) -> Moments:
-    return moments(map(digits_classifier().features, in_batches(data)))
+def _moments(data: Dataset, classifier: SmallClassifier) -> Moments:
+    return moments(map(classifier.features, in_batches(data)))
 
 
 def in_batches(data: Dataset, size: int = 512) -> Iterator[Tensor]:

@@ -16,8 +16,7 @@ from ebmlife.defense import classifiers
 from ebmlife.errors import BadInput
 from ebmlife.exam.config import NO_CLASSIFIER, TRAINING_START, ExamConfig
 from ebmlife.exam.cycle import Exam
-from ebmlife.exam.digits import digits_classifier
-from ebmlife.exam.features import default_features, find_features
+from ebmlife.exam.features import FEATURE_SETS, default_features, find_features
 from ebmlife.exam.subject import Subject
 from ebmlife.recipes.schema import Part
 from ebmlife.runs import build, locate
@@ -197,7 +196,8 @@ def _classifier(name: str | None, data_kind: str, x: Tensor, trust: Trust) -> Ca
     if name == NO_CLASSIFIER:
         return None
     if name is None:
-        return (lambda x: digits_classifier()(x.cpu())) if data_kind == "digits" else None
+        small = FEATURE_SETS[data_kind].classifier if data_kind in FEATURE_SETS else None
+        return None if small is None else (lambda x: small()(x.cpu()))
     found = classifiers.find(name, trust=trust).to(x.device)
     validation.classes(found, x)
     return found

@@ -35,7 +35,7 @@ class _Level(nn.Module):
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
         self.before = _Block(width, width)
-        self.below = _Level(size // 2, width) if size > _COARSEST else None
+        self.below = _Level(size // 2, width) if size > _COARSEST and size % 2 == 0 else None
         self.after = _Block(width if self.below is None else 2 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -56,8 +56,8 @@ class ScoreNet(nn.Module):
     def __init__(self, size: int = 32, width: int = 64, channels: int = 3) -> None:
         super().__init__()
         at_least(1, "net", width=width)
-        if size < _COARSEST or size & (size - 1):
-            raise BadInput(f"score networks need a size that is a power of 2 and at least {_COARSEST}, not {size}")
+        if size != 28 and (size < _COARSEST or size & (size - 1)):
+            raise BadInput(f"score networks need a size of 28, or a power of 2 and at least {_COARSEST}, not {size}")
         self.inner = nn.Sequential(nn.Conv2d(channels + 1, width, 3, padding=1), _Level(size, width))
         self.out = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, channels, 3, padding=1))
 

@@ -1,8 +1,8 @@
 """The SNGAN discriminator without normalization as an energy, the discriminator itself, and the SNGAN generator.
 
-Block widths, and which blocks change the resolution, are the paper's for 32, 64 and 128; 8 and 16 are smaller versions
-of 32. Weights are initialized Glorot-uniform with zero biases, as in the authors' code. Images and features are stored
-channels-last, which makes a training pass a quarter faster.
+Block widths, and which blocks change the resolution, are the paper's for 32, 64 and 128; 8, 16 and 28 are smaller
+versions of 32. Weights are initialized Glorot-uniform with zero biases, as in the authors' code. Images and features
+are stored channels-last, which makes a training pass a quarter faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,20 +22,21 @@ from ebmlife.nets.activations import Activation
 _ENERGY: dict[int, list[tuple[float, bool]]] = {
     8: [(1, True), (1, False), (1, False)],
     16: [(1, True), (1, True), (1, False), (1, False)],
+    28: [(1, True), (1, True), (1, False), (1, False)],
     32: [(1, True), (1, True), (1, False), (1, False)],
     64: [(1 / 16, True), (1 / 8, True), (1 / 4, True), (1 / 2, True), (1, True)],
     128: [(1 / 16, True), (1 / 8, True), (1 / 4, True), (1 / 2, True), (1, True), (1, False)],
 }
-# Output width of each block, all of which double the resolution, from 4x4 up.
+# Output width of each block, all of which double the resolution, from 4x4 up, or from 7x7 to 28x28.
 _GENERATOR: dict[int, list[float]] = {
     8: [1],
     16: [1, 1],
+    28: [1, 1],
     32: [1, 1, 1],
     64: [1 / 2, 1 / 4, 1 / 8, 1 / 16],
     128: [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16],
 }
 SIZES = tuple(_ENERGY)
-_BOTTOM = 4  # the generator's first feature maps are 4x4
 _EPSILON = 1e-3  # of batch norm, as in Keras
 
 
@@ -101,7 +102,7 @@ class SNGANEnergy(nn.Module):
     """U(x) = w . mean over pixels of f(blocks(x)): (B, C, size, size) -> (B,).
 
     Args:
-        size: Height and width of the images: 8, 16, 32, 64 or 128.
+        size: Height and width of the images: 8, 16, 28, 32, 64 or 128.
         width: Number of channels of the widest block.
         channels: Number of channels of the images.
         activation: The function f: "relu", "leaky-relu", "silu", "softplus" or "soft-leaky-relu".
@@ -137,7 +138,7 @@ class SNGANDiscriminator(nn.Module):
     Lipschitz could not reach the margins of the hinge loss.
 
     Args:
-        size: Height and width of the images: 8, 16, 32, 64 or 128.
+        size: Height and width of the images: 8, 16, 28, 32, 64 or 128.
         width: Number of channels of the widest block.
         channels: Number of channels of the images.
     """
@@ -192,7 +193,7 @@ class SNGANGenerator(nn.Module):
     """g(z): (B, latent) -> (B, C, size, size) in [-1, 1].
 
     Args:
-        size: Height and width of the images: 8, 16, 32, 64 or 128.
+        size: Height and width of the images: 8, 16, 28, 32, 64 or 128.
         width: Number of channels of the widest block.
         channels: Number of channels of the images.
         latent: Number of latents.
@@ -224,14 +225,15 @@ class SNGANGenerator(nn.Module):
         _check(size, width, fractions)
         widths = [width, *(round(width * fraction) for fraction in fractions)]
         self.latent = latent
-        self.linear = nn.Linear(latent, width * _BOTTOM**2)
+        self._bottom = size >> len(fractions)  # the first feature maps are 4x4, or 7x7 for size 28
+        self.linear = nn.Linear(latent, width * self._bottom**2)
         self.blocks = nn.Sequential(*(GeneratorBlock(a, b, norm=norm) for a, b in pairwise(widths)))
         self.norm = norm(widths[-1])
         self.conv = conv(widths[-1], channels, 3)
         self.apply(glorot)
 
     def forward(self, z: Tensor) -> Tensor:
-        h = self.linear(z).view(len(z), -1, _BOTTOM, _BOTTOM)
+        h = self.linear(z).view(len(z), -1, self._bottom, self._bottom)
         h = self.blocks(h.contiguous(memory_format=torch.channels_last))
         return torch.tanh(self.conv(F.relu(self.norm(h))))
 

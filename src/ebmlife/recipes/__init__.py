@@ -9,6 +9,7 @@ from ebmlife.recipes import (  # noqa: F401 (they register their recipes)
     gan,
     imagenet,
     midrun,
+    mnist,
     others,
     toy2d,
 )

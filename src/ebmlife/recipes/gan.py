@@ -32,6 +32,29 @@ def digits_gan() -> dict[str, Any]:
 
 
 @named
+def mnist_gan() -> dict[str, Any]:
+    """SNGAN on MNIST with narrow networks: an hour or two on two cores.
+
+    Not measured yet.
+
+        ebmlife train mnist-gan --out runs/mnist-gan
+    """
+    optimizer = _adam(decay_until=20_000, ema=0.999)
+    return {
+        "method": "gan",
+        "updates": 20_000,
+        "batch": 64,
+        "data": part("mnist"),
+        "net": part("sngan", width=32),
+        "optimizer": optimizer,
+        "generator": {"net": part("sngan", width=32, latent=128, batch_norm=True), "optimizer": optimizer},
+        "discriminator_steps": 2,
+        "watch": {"pictures_every": 500},
+        "checkpoint": {"every": 500},
+    }
+
+
+@named
 def cifar10_gan() -> dict[str, Any]:
     """SNGAN on CIFAR-10 with the published networks and settings (needs a GPU).
 

@@ -73,6 +73,7 @@ class EBMRecipe(Recipe):
 
     method: Literal["ebm"] = "ebm"
     data_noise: Annotated[float, Field(ge=0)] = 0.0  # "data epsilon" in the paper's tables
+    energy_l2: Annotated[float, Field(ge=0)] = 0.0  # weight of a penalty on squared energies, relative to energies
     net: Part = part("sngan")
     temperature: Positive
     tau: Annotated[Positive | None, Optional] = None  # width of the Gaussian term |x|^2 / (2 tau^2)

@@ -200,6 +200,7 @@ LATER: dict[str, Any] = {
     "net.activation (perceptron)": "silu",  # for a part of this kind
     "langevin.sampler": "langevin",
     "prior": None,
+    "energy_l2": 0,
     "data.train": None,
     "data.crop": None,
     "data.labels": None,

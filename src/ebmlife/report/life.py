@@ -27,6 +27,7 @@ _SHOWN = 10  # chains of images on the page; points are all shown
 _DISTANCES = {  # by the beginning of their names
     "fid": "FID, the Fréchet distance in Inception features",
     "fd_digits": "the Fréchet distance in features of a small classifier of digits, which is not FID",
+    "fd_mnist": "the Fréchet distance in features of a small classifier of MNIST, which is not FID",
     "moments": "the Fréchet distance of the states themselves (images averaged to 8x8), which is not FID",
 }
 _LENGTHS = {"short: new images": 0, "middle: defense": MIDRUN, "long: density": LONGRUN}

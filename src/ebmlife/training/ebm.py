@@ -55,6 +55,7 @@ class TrainableEnergy:
     ) -> None:
         self.learner = net if isinstance(net, Learner) else Learner(net)
         self.learned: Energy = learned_energy(self.learner.net, temperature=temperature)
+        self.temperature = temperature
         self.full: Energy = total(prepare(self.learner.net, temperature=temperature, precision=precision), *fixed)
 
 
@@ -70,6 +71,7 @@ class Trainer(Loop[EBMMetrics]):
         generator: The learner of a generator that is trained to reproduce the samples, g(z) -> x-. None: no generator
             learns.
         data_noise: Standard deviation of the noise on the data, "data epsilon" in the paper.
+        energy_l2: Weight of the penalty on squared energies, which keeps them near 0. 0: there is none.
         noise: Draws that noise.
         divergence: Stops a training that diverges. None: by its default settings.
         device: Where the networks are.
@@ -88,6 +90,7 @@ class Trainer(Loop[EBMMetrics]):
         ebm: Learner | None = None,
         generator: Learner | None = None,
         data_noise: float = 0.0,
+        energy_l2: float = 0.0,
         noise: Noise = torch.randn_like,
         divergence: Divergence | None = None,
         device: torch.device | str = "cpu",
@@ -96,11 +99,15 @@ class Trainer(Loop[EBMMetrics]):
         self.batches, self.chains, self.energy = batches, chains, _trainable(energy, learned, ebm)
         self.ebm, self.generator = self.energy.learner, generator
         self.data_noise, self.noise, self.device = data_noise, noise, device
+        self.energy_l2 = energy_l2
         self.divergence = Divergence() if divergence is None else divergence
         self.average = average
 
     def step(self) -> EBMMetrics:
-        """One update: theta <- theta - lr * grad [mean U(x+) / T - mean U(x-) / T], eq. (2) of the paper."""
+        """One update: theta <- theta - lr * grad [mean U(x+) / T - mean U(x-) / T], eq. (2) of the paper.
+
+        With `energy_l2`, the loss has the term energy_l2 (mean U(x+)^2 + mean U(x-)^2) / T too.
+        """
         data = self.batches.next().to(self.device)
         waited = torch.tensor(self.batches.waited())
         data = data + self.data_noise * self.noise(data)
@@ -111,7 +118,10 @@ class Trainer(Loop[EBMMetrics]):
         self.divergence.check(
             of_data=seen[0], of_samples=seen[1], difference=seen[2], gradient=seen[3], update=self.update
         )
-        self.ebm.descend(of_data - of_samples, update=self.update)
+        loss = of_data - of_samples
+        if self.energy_l2:
+            loss = loss + 2 * self.energy_l2 * self.energy.temperature * energies.square().mean()
+        self.ebm.descend(loss, update=self.update)
         generator_loss = None
         if self.generator is not None and negatives.z is not None:
             loss = reconstruction(self.generator.net(negatives.z), negatives.x)

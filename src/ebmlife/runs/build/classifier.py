@@ -48,6 +48,8 @@ def _check_labels(name: str, data: Dataset | None, *, classes: int) -> None:
     if data is None:
         return
     if data.labels is None:
-        raise BadInput(f"{name} has no labels, which a classifier needs; use digits, cifar10 or a folder of folders")
+        raise BadInput(
+            f"{name} has no labels, which a classifier needs; use digits, mnist, cifar10 or a folder of folders"
+        )
     if int(data.labels.max()) >= classes:
         raise BadInput(f"{name} has labels up to {int(data.labels.max())}; net.classes must be more, got {classes}")

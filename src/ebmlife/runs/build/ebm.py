@@ -65,6 +65,7 @@ def training(recipe: EBMRecipe, context: Context, *, resumed: dict[str, Any] | N
         _trainable(ebm, recipe, prior),
         generator=generator,
         data_noise=recipe.data_noise,
+        energy_l2=recipe.energy_l2,
         noise=normal(streams["data noise"]),
         divergence=Divergence(balance=_balance(recipe, dataset.shape), limit=recipe.explosion),
         device=context.device,

@@ -113,6 +113,7 @@ def _toy(a: dict[str, Any], b: dict[str, Any]) -> bool:
 _OVERLAPS: dict[str, Any] = {
     "digits": _same_halves,
     "cifar10": _same_halves,
+    "mnist": _same_halves,
     "torchvision": _torchvision,
     "folder": _folder,
     "huggingface": _huggingface,

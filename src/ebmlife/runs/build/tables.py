@@ -18,11 +18,13 @@ from ebmlife.data import (
     download,
     folder,
     huggingface,
+    mnist,
     torchvision,
     toy,
     webdataset,
 )
 from ebmlife.data.cifar import CIFAR10
+from ebmlife.data.mnist import MNIST
 from ebmlife.errors import BadInput, at_least
 from ebmlife.nets import (
     BigGANEnergy,
@@ -60,6 +62,11 @@ def _cifar10(
     *, folder: str = "~/.cache/ebmlife/cifar-10-batches-bin", train: bool = True, download: bool = False
 ) -> InMemory:
     return cifar10(_fetched("cifar10", folder, download), train=train)
+
+
+@described(MNIST)
+def _mnist(*, folder: str = "~/.cache/ebmlife/mnist", train: bool = True, download: bool = False) -> InMemory:
+    return mnist(_fetched("mnist", folder, download), train=train)
 
 
 def _folder(
@@ -127,6 +134,7 @@ DATA = Registry(
         "digits": digits,
         "toy": toy,
         "cifar10": _cifar10,
+        "mnist": _mnist,
         "folder": _folder,
         "torchvision": torchvision,
         "huggingface": huggingface,
