@@ -127,7 +127,13 @@ def test_show_prints_the_whole_recipe_and_its_hash(capsys: Capture) -> None:
     works("show", "digits-shortrun", "--langevin.steps", "50", "--flip", "--optimizer.ema=0.5", "--data-noise", "0.25")
     text, code = capsys.readouterr().out.rsplit("\nhash ", 1)
     values = json.loads(text)
-    assert values["langevin"] == {"step_size": 0.03, "steps": 50, "clip": None, "precision": "f32"}
+    assert values["langevin"] == {
+        "step_size": 0.03,
+        "steps": 50,
+        "clip": None,
+        "precision": "f32",
+        "sampler": "langevin",
+    }
     assert (values["flip"], values["optimizer"]["ema"], values["data_noise"]) == (True, 0.5, 0.25)
     assert len(code.strip()) == 12
     works("show", "digits-shortrun", "--updates", "9")
@@ -143,7 +149,11 @@ def test_training_leaves_a_complete_run(trained: Path) -> None:
     assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == ["000000003", "000000006"]
     names = sorted(path.name for path in (trained / "pictures").iterdir())
     assert names == ["bank-000000006.png", "generator-000000006.png", "samples-000000006.png"]
-    assert json.loads((trained / "recipe.json").read_text())["net"] == {"kind": "sngan", "width": 4}
+    assert json.loads((trained / "recipe.json").read_text())["net"] == {
+        "kind": "sngan",
+        "width": 4,
+        "activation": "relu",
+    }
     assert (trained / "diagnostics.png").is_file()
     assert list((trained / "tensorboard").iterdir())
 
@@ -185,7 +195,7 @@ def test_resume_goes_on_as_if_never_stopped(run: Path, tmp_path: Path, capsys: C
     ("arguments", "said"),
     [
         (["train", "digits-shortrum", "--out", "{tmp}/r"], ["digits-shortrum", "did you mean 'digits-shortrun'"]),
-        (["show", "zzz"], ["unknown recipe 'zzz'", "digits-shortrun", "toy-rings"]),
+        (["show", "zzz"], ["unknown recipe 'zzz'", "ebmlife recipes"]),
         (["train", "digits-shortrun"], ["--out"]),
         (["trian"], ["'trian'", "train"]),
         ([], ["COMMAND"]),
@@ -217,7 +227,7 @@ IMAGES = {"data.kind": "folder", "data.folder": "{tmp}/images", "data.size": "8"
         ({**IMAGES, "data.folder": "/nope"}, ["/nope", "no such folder"]),
         ({**IMAGES, "data.folder": "{tmp}/empty"}, ["{tmp}/empty", "no image"]),
         ({**IMAGES, "data.folder": "{tmp}/broken"}, ["{tmp}/broken/torn.png", "cannot be read"]),
-        ({**IMAGES, "data.size": "10"}, ["8, 16, 32, 64, 128", "not 10"]),
+        ({**IMAGES, "data.size": "10"}, ["8, 16, 28, 32, 64, 128", "not 10"]),
         ({**IMAGES, "batch": "13"}, ["12 items", "batch of 13"]),
         ({"data.kind": "folder"}, ["'data.folder' is missing"]),
         ({"chains.size": "7"}, ["8", "7", "chains.size"]),

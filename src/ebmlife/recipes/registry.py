@@ -148,6 +148,8 @@ def get(name: str) -> Recipe:
         BadInput: There is none.
     """
     if name not in _RECIPES:
-        raise BadInput(f"unknown recipe {name!r}{nearest(name, _RECIPES)}")
+        hint = nearest(name, _RECIPES)  # all names at once would be too long a line
+        hint = hint if "did you mean" in hint else "; list the names with: ebmlife recipes"
+        raise BadInput(f"unknown recipe {name!r}{hint}")
     summary, fields = _RECIPES[name]
     return validate({"name": name, "summary": summary, **fields()})
