@@ -33,7 +33,7 @@ demo: setup
 	$(BIN)/ebmlife demo
 
 test: setup
-	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-fail-under=95
 
 test-full: setup
 	$(BIN)/pytest -m slow -s -k '$(ONLY)' tests/test_full_size.py

@@ -107,9 +107,17 @@ class Learner:
             moments = {int(index): value for index, value in state["optimizer"].items()}
             self._check_moments(moments, state)
             self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
+            self._lay_out_moments()
         self.net.load_state_dict(state["net"])
         self.ema.load_state_dict(state["ema"])
         self._average.n_averaged.copy_(state["averaged"])
+
+    def _lay_out_moments(self) -> None:
+        """Gives each moment the memory layout of its weight: fused optimizers pair them by their place in memory."""
+        for weight, moments in self.optimizer.state.items():
+            for name, value in moments.items():
+                if isinstance(value, Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
+                    moments[name] = torch.empty_like(weight).copy_(value)
 
     def _check_moments(self, found: dict[int, Any], state: dict[str, Any]) -> None:
         names = [name for name, _ in self.net.named_parameters()]
