@@ -15,7 +15,7 @@ from ebmlife.sampling.energy import gradient
 from ebmlife.sampling.fast import blocks, prepare
 from ebmlife.sampling.native import Program, Unsupported
 from ebmlife.sampling.native.library import library
-from ebmlife.sampling.native.program import split
+from ebmlife.sampling.native.packing import split
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler on this machine")
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="other kinds of x86-64 are compiled for on one")

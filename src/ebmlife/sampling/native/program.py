@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby, pairwise, takewhile
+from itertools import pairwise, takewhile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ebmlife.sampling.native.library import Layout, Operation, library
 from ebmlife.sampling.native.lowering import lower
+from ebmlife.sampling.native.packing import Packed, split, tiled
 from ebmlife.sampling.native.steps import Op, Read, Step, Unsupported
 from ebmlife.sampling.native.strips import in_strips, neighbors, places
 from ebmlife.sampling.native.winograd import accelerated
@@ -69,7 +69,7 @@ class Program:
             *(array.ctypes.data for array in self._kept),
         )
         self._split: dict[int, NDArray[np.int32]] = {}
-        self._packed: dict[Read, _Packed] = {}
+        self._packed: dict[Read, Packed] = {}
         self._learned: dict[Read, Sums] = {}
         operations = [self._operation(step, offsets) for step in self._steps]
         self._operations = (Operation * len(operations))(*operations)
@@ -131,7 +131,7 @@ class Program:
         if found == self._versions:
             return
         for read, packed in self._packed.items():
-            packed.memory.copy_(_tiled(read(), packed) if packed.tiles is not None else read())
+            packed.memory.copy_(tiled(read(), packed) if packed.tiles is not None else read())
         self._forget()
         self._versions = found
 
@@ -212,7 +212,7 @@ class Program:
             return None
         if read not in self._packed:
             memory = torch.empty(size, dtype=torch.int32 if half else torch.float32)
-            self._packed[read] = _Packed(memory, tiles, transform)
+            self._packed[read] = Packed(memory, tiles, transform)
         return self._packed[read].memory.data_ptr()
 
 
@@ -222,15 +222,6 @@ class Sums:
 
     first: int
     shape: tuple[int, ...]  # (outputs,) of biases, (outputs, inputs, places) of a kernel
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Weights as the program reads them."""
-
-    memory: Tensor
-    tiles: NDArray[np.int32] | None  # outputs of each tile, 0 after the last; None: weights as they are
-    transform: Tensor | None  # of the places of their kernel
 
 
 def _band(step: Step, *, bytes_each: int) -> int:
@@ -244,48 +235,6 @@ def _band(step: Step, *, bytes_each: int) -> int:
     while band > 1 and len(np.unique(step.taps.pixel[: step.taps.first[band]])) > most:
         band -= 1
     return band
-
-
-def split(outputs: int, sizes: Sequence[int]) -> list[int]:
-    """Output channels in tiles of the sizes that there are: few tiles, of about the same size; an odd one last."""
-    last = [] if outputs % 2 == 0 else [3 if outputs > 1 else 1]
-    rest = outputs - sum(last)
-    even = [size for size in sizes if size % 2 == 0]
-    best: list[list[int]] = [[]]
-    for n in range(2, rest + 1, 2):
-        found = [[*best[(n - size) // 2], size] for size in even if size <= n]
-        best.append(min(found, key=lambda tiles: (len(tiles), max(tiles))))
-    return [*sorted(best[rest // 2], reverse=True), *last]
-
-
-def _tiled(weight: Tensor, packed: _Packed) -> Tensor:
-    """(outputs, inputs, places) -> [tile][place][input][output of the tile], flat.
-
-    In bfloat16 two inputs are one number of 32 bits, [tile][place][pair of inputs][output of the tile]. Tiles of one
-    size are permuted together.
-    """
-    assert packed.tiles is not None
-    parts, first = [], 0
-    for size, group in groupby(packed.tiles[:-1].tolist()):
-        last = first + size * len(list(group))
-        part = weight[first:last].reshape(-1, size, *weight.shape[1:]).permute(0, 3, 2, 1)
-        if packed.transform is not None:
-            part = _transformed(part, packed.transform)
-        parts.append(_paired(part) if packed.memory.dtype == torch.int32 else part.flatten())
-        first = last
-    return torch.cat(parts)
-
-
-def _transformed(weight: Tensor, transform: Tensor) -> Tensor:
-    """(..., places, inputs, outputs) -> (..., products, inputs, outputs)."""
-    return (transform @ weight.flatten(-2)).view(*weight.shape[:-3], len(transform), *weight.shape[-2:])
-
-
-def _paired(weight: Tensor) -> Tensor:
-    """(..., inputs, outputs) in float32 -> (..., pairs of inputs, outputs), flat, each two numbers in bfloat16."""
-    *places, inputs, outputs = weight.shape
-    even = F.pad(weight, (0, 0, 0, inputs % 2)).to(torch.bfloat16).reshape(*places, (inputs + 1) // 2, 2, outputs)
-    return even.transpose(-1, -2).flatten().view(torch.int32)
 
 
 def _offsets(steps: list[Step], sizes: dict[str, int], results: Sequence[str]) -> tuple[dict[str, int], int]:
